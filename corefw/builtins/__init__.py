@@ -1,0 +1,1 @@
+"""The core's own plugins; they come in through the same groups as everybody else's."""

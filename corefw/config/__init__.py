@@ -1,0 +1,1 @@
+"""Configuration as values: UserArgs → EngineConfig → RuntimePlan. Nothing here is edited in place."""

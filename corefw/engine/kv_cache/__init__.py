@@ -1,0 +1,1 @@
+"""KV blocks: pool, hashes, groups. No torch."""

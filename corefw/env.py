@@ -1,0 +1,54 @@
+"""The only reader of environment variables. A malformed value is an error, never ignored."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from corefw.errors import ConfigError
+
+__all__ = ["api_key", "cache_dir", "hub_offline", "log_level", "plugins_allowlist"]
+
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"", "0", "false", "no", "off"}
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+def _flag(name: str) -> bool:
+    value = os.environ.get(name, "").strip().lower()
+    if value in _TRUE:
+        return True
+    if value in _FALSE:
+        return False
+    raise ConfigError(f"{name}={value[:40]!r} is not a switch; use 1 or 0")
+
+
+def plugins_allowlist() -> str | None:
+    """``VLLM_PLUGINS``: None when unset; an empty string means that nothing is allowed."""
+    return os.environ.get("VLLM_PLUGINS")
+
+
+def cache_dir() -> Path:
+    """``COREFW_CACHE_DIR``, else ``$XDG_CACHE_HOME/corefw``, else ``~/.cache/corefw``. May not exist yet."""
+    explicit = os.environ.get("COREFW_CACHE_DIR")
+    if explicit:
+        return Path(explicit).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "corefw"
+
+
+def hub_offline() -> bool:
+    """``HF_HUB_OFFLINE`` or ``TRANSFORMERS_OFFLINE``: never ask the hub."""
+    return _flag("HF_HUB_OFFLINE") or _flag("TRANSFORMERS_OFFLINE")
+
+
+def api_key() -> str | None:
+    """``COREFW_API_KEY``: a key that clients must send, besides those of ``--api-key``."""
+    return os.environ.get("COREFW_API_KEY") or None
+
+
+def log_level() -> str:
+    """``COREFW_LOG_LEVEL``: DEBUG, INFO (default), WARNING or ERROR."""
+    level = os.environ.get("COREFW_LOG_LEVEL", "INFO").strip().upper()
+    if level not in _LEVELS:
+        raise ConfigError(f"COREFW_LOG_LEVEL={level[:40]!r} is unknown; use one of {', '.join(_LEVELS)}")
+    return level

@@ -1,0 +1,1 @@
+"""What plugins implement: contracts only. Importing this package never imports torch."""

@@ -1,0 +1,43 @@
+"""Endpoint: HTTP routes. The core's own OpenAI routes and every pack's come in the same way."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
+    from corefw.interfaces.server_state import ServerState
+
+__all__ = ["Endpoint"]
+
+
+class Endpoint(ABC):
+    """A set of routes (group ``corefw.endpoint_plugins``), denied by default unless built in.
+
+    Every route sits behind the server's authentication and limits. ``public_paths`` are the exception and only
+    built-ins may have any.
+
+    Attributes:
+        name: the plugin's name.
+        required_tasks: tasks the model must have (any of them); empty means always.
+        public_paths: paths that need no key.
+    """
+
+    name: ClassVar[str]
+    api_version: ClassVar[int] = 1
+    required_tasks: ClassVar[frozenset[str]] = frozenset()
+    public_paths: ClassVar[frozenset[str]] = frozenset()
+
+    @abstractmethod
+    def routes(self) -> Sequence[BaseRoute]:
+        """Starlette routes. Called once, before ``startup``. Handlers find the state at ``request.app.state.corefw``."""
+
+    async def startup(self, state: ServerState) -> None:
+        """Called once, when the engine is ready and before the first request."""
+        del state
+
+    async def shutdown(self) -> None:
+        """Called once, after the last request."""

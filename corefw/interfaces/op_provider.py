@@ -1,0 +1,52 @@
+"""OpProvider: kernels for named ops. Chosen and bound once, when a layer is built."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["OpProvider", "OpRequest"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpRequest:
+    """For what an op is bound.
+
+    Attributes:
+        op: its name in the registry.
+        device_type: torch's device type.
+        dtype: name of the activations' dtype.
+        batch_invariant: results must not depend on the batch (always so in float32).
+        shape: sizes fixed at build (``in_features``, ``out_features`` …).
+    """
+
+    op: str
+    device_type: str
+    dtype: str
+    batch_invariant: bool
+    shape: Mapping[str, int]
+
+
+class OpProvider(ABC):
+    """Supplies kernels (group ``corefw.op_providers``). Asked in order of ``rank``, largest first.
+
+    A kernel's parameters must be those of the op: same names are called by keyword; same order and count but other
+    names by position; anything else is refused when it is bound.
+    """
+
+    name: ClassVar[str]
+    api_version: ClassVar[int] = 1
+    rank: ClassVar[int] = 50
+
+    @abstractmethod
+    def supports(self, request: OpRequest) -> str | None:
+        """None when there is a kernel for this, else why not."""
+
+    @abstractmethod
+    def kernel(self, request: OpRequest) -> Callable[..., torch.Tensor]:
+        """The kernel, after ``supports`` said yes."""

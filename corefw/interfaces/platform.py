@@ -1,0 +1,100 @@
+"""Platform: what hardware there is and how it is driven. Two halves: a torch-free description and a device runtime."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    import torch
+
+    from corefw.config.model_info import ModelInfo
+
+__all__ = ["DeviceRuntime", "Platform", "Proposal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A change of a default that a platform or plugin asks for; what the user set explicitly beats it.
+
+    Attributes:
+        section: name of the config section (``cache``, ``scheduler`` …).
+        field: name of the field.
+        value: plain value.
+        reason: one sentence, printed at start.
+    """
+
+    section: str
+    field: str
+    value: object
+    reason: str
+
+
+class Platform(ABC):
+    """The torch-free half: answers questions in any process, without creating a device context.
+
+    Attributes:
+        name: the plugin's name.
+        device_type: torch's device type.
+        api_version: version of this interface that the class was written for.
+    """
+
+    name: ClassVar[str]
+    device_type: ClassVar[str]
+    api_version: ClassVar[int] = 1
+
+    @abstractmethod
+    def unavailable_reason(self) -> str | None:
+        """None where the hardware can be used, else why not. Cheap; never creates a device context."""
+
+    @abstractmethod
+    def dtypes(self) -> Sequence[str]:
+        """Names of dtypes that have fast arithmetic here, best first."""
+
+    @abstractmethod
+    def attention_order(self) -> Sequence[str]:
+        """Names of attention backends in the order in which to ask them."""
+
+    def propose(self, model: ModelInfo, explicit: frozenset[str]) -> Sequence[Proposal]:
+        """Changes of defaults. ``explicit`` has the fields the user set (``section.field``). Default: none."""
+        del model, explicit
+        return ()
+
+    @abstractmethod
+    def runtime(self, local_rank: int) -> DeviceRuntime:
+        """The device half, in a worker process. Imports torch; called once per worker."""
+
+
+class DeviceRuntime(ABC):
+    """The worker half: one device."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """The device tensors live on."""
+
+    @abstractmethod
+    def total_memory_bytes(self) -> int:
+        """Memory of the device that this process may use (container limits count)."""
+
+    @abstractmethod
+    def free_memory_bytes(self) -> int:
+        """Memory that is free right now."""
+
+    @abstractmethod
+    def peak_memory_bytes(self) -> int:
+        """Most memory this process has used since ``reset_peak_memory`` (resident set on a CPU)."""
+
+    @abstractmethod
+    def reset_peak_memory(self) -> None:
+        """Start a new measurement."""
+
+    @abstractmethod
+    def seed_everything(self, seed: int) -> None:
+        """Seed what is random at start-up. Requests never use generator state."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until submitted work is done. A no-op on a CPU."""

@@ -1,0 +1,146 @@
+"""What comes back: from the model runner to the scheduler, and from the core to the front end."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from corefw.messages.arrays import Array
+from corefw.messages.request import PlainDict
+
+__all__ = [
+    "EngineCoreOutput",
+    "EngineCoreOutputs",
+    "FinishReason",
+    "ModelRunnerOutput",
+    "PositionLogprobs",
+    "SchedulerStats",
+    "StepLogprobs",
+    "UtilityResult",
+]
+
+
+class FinishReason(StrEnum):
+    """Why a request ended; the values are those of the OpenAI API where it has one."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    ERROR = "error"
+
+
+class StepLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Log-probabilities of one step's sampled tokens, for the rows that asked for them.
+
+    Attributes:
+        rows: index into ``ModelRunnerOutput.request_ids``, one a row.
+        token_ids: int32 [rows, 1 + k]; column 0 is the sampled token, then the k most likely ones, k the step's
+            largest wish; a row that wished for fewer uses its first columns.
+        logprobs: float32 [rows, 1 + k], of the unprocessed distribution, natural log.
+        ranks: int32 [rows]; rank of the sampled token, 1 is the most likely.
+    """
+
+    rows: list[int]
+    token_ids: Array
+    logprobs: Array
+    ranks: Array
+
+
+class ModelRunnerOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """One step's result.
+
+    Attributes:
+        request_ids: the batch's requests in row order.
+        sampled_token_ids: one list a row; empty while the request still catches up with its known tokens.
+        logprobs: for the rows that asked.
+        extra: by request id, plain data that plugins send back.
+        failed: by request id, why this request alone failed in the step.
+    """
+
+    request_ids: list[str]
+    sampled_token_ids: list[list[int]]
+    logprobs: StepLogprobs | None = None
+    extra: dict[str, PlainDict] = {}
+    failed: dict[str, str] = {}
+
+
+class PositionLogprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Log-probabilities at one output position.
+
+    Attributes:
+        token_ids: the chosen token, then the most likely ones in falling order (the chosen one may repeat).
+        logprobs: natural logs, same order.
+        rank: rank of the chosen token, 1 is the most likely.
+    """
+
+    token_ids: list[int]
+    logprobs: list[float]
+    rank: int
+
+
+class EngineCoreOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """News of one request. Every request ends in exactly one output with a ``finish_reason``.
+
+    Attributes:
+        request_id: which.
+        new_token_ids: tokens since the last output.
+        logprobs: one entry a new token, if asked for.
+        finish_reason: set on the last output.
+        stop_reason: the stop token id that ended it; None for an end token, a limit or an abort.
+        num_cached_tokens: prompt tokens taken from the prefix cache, set on the first output.
+        error: with ``FinishReason.ERROR``: what happened, fit for the client.
+        extra: plain data of plugins.
+    """
+
+    request_id: str
+    new_token_ids: list[int] = []
+    logprobs: list[PositionLogprobs] | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: int | None = None
+    num_cached_tokens: int | None = None
+    error: str | None = None
+    extra: PlainDict = {}
+
+
+class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Gauges at the end of a step, and counters since the start.
+
+    Attributes:
+        num_running: requests that hold a batch slot.
+        num_waiting: requests that wait, blocked ones included.
+        kv_usage: share of KV blocks in use, 0 to 1; cached blocks that nobody uses count as free.
+        num_preemptions: since the start.
+        prefix_queries_tokens: prompt tokens looked up in the prefix cache since the start.
+        prefix_hits_tokens: of these, found.
+        num_prompt_tokens: prompt tokens computed since the start.
+        num_generation_tokens: output tokens since the start.
+        num_steps: steps since the start.
+    """
+
+    num_running: int = 0
+    num_waiting: int = 0
+    kv_usage: float = 0.0
+    num_preemptions: int = 0
+    prefix_queries_tokens: int = 0
+    prefix_hits_tokens: int = 0
+    num_prompt_tokens: int = 0
+    num_generation_tokens: int = 0
+    num_steps: int = 0
+
+
+class UtilityResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Answer to a remote call by name. ``value`` is plain data; ``error`` is set instead when it failed."""
+
+    call_id: int
+    value: Any = None
+    error: str | None = None
+
+
+class EngineCoreOutputs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message from the core: news of many requests, the step's gauges, answers to calls."""
+
+    outputs: list[EngineCoreOutput] = []
+    stats: SchedulerStats | None = None
+    utility: UtilityResult | None = None

@@ -1,0 +1,41 @@
+"""What the front end sends to the engine core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from corefw.messages.sampling import SamplingParams
+
+__all__ = ["EngineCoreRequest", "PlainDict"]
+
+# Plain msgpack data: None, bool, int, float, str, bytes, and lists and string-keyed dicts of them.
+PlainDict = dict[str, Any]
+
+
+class EngineCoreRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One sequence to continue. With its outputs so far it can be resumed at any position, by anybody.
+
+    Attributes:
+        request_id: unique within the engine; made by the front end, never by the client.
+        prompt_ids: token ids of the prompt, at least one.
+        params: n is 1, ``seed`` and ``max_tokens`` are set; ``max_tokens`` counts ``prior_output_ids`` too.
+        prior_output_ids: tokens produced before (by an engine that died or gave the request away). They count as
+            output: for positions of the randomness, limits, penalties and usage. They are not sent out again.
+        eos_ids: the model's own end tokens; they end the output unless ``params.ignore_eos``.
+        arrival_s: ``time.time()`` at the front end.
+        priority: smaller is sooner; ties by arrival.
+        cache_salt: separates this request's prefix-cache entries from those of other salts.
+        extra: plain data for plugins; travels to the worker with the request.
+    """
+
+    request_id: str
+    prompt_ids: list[int]
+    params: SamplingParams
+    prior_output_ids: list[int] = []
+    eos_ids: tuple[int, ...] = ()
+    arrival_s: float = 0.0
+    priority: int = 0
+    cache_salt: str | None = None
+    extra: PlainDict = {}

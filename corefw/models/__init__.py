@@ -1,0 +1,1 @@
+"""Model families, their layers, named ops and weight loading. Importing this package never imports torch."""

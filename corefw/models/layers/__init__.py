@@ -1,0 +1,1 @@
+"""Layers that know their shard: built for a rank, loaded by shard, bound to ops once."""

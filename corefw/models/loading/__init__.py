@@ -1,0 +1,1 @@
+"""Reading checkpoints: GGUF, safetensors, names and row orders. Header readers are torch-free."""

@@ -1,0 +1,1 @@
+"""Named ops: schema, reference, fake; bound once at build."""

@@ -1,0 +1,1 @@
+"""Logging, stats values, Prometheus."""

@@ -1,0 +1,1 @@
+"""Groups, discovery, allowlist, selection reports, hooks."""

@@ -1,0 +1,1 @@
+"""Beside the device: worker, model runner, sampler."""

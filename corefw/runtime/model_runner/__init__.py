@@ -1,0 +1,1 @@
+"""The model runner: a composer over batch state, input preparation, metadata, execution and sampling."""

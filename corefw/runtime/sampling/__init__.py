@@ -1,0 +1,1 @@
+"""A stateless sampler and the counter-based randomness it draws from."""

@@ -1,0 +1,1 @@
+"""The ASGI app, authentication, limits, errors, the OpenAI protocol."""

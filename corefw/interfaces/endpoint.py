@@ -33,7 +33,7 @@ class Endpoint(ABC):
 
     @abstractmethod
     def routes(self) -> Sequence[BaseRoute]:
-        """Starlette routes. Called once, before ``startup``. Handlers find the state at ``request.app.state.corefw``."""
+        """Starlette routes, asked for once, before ``startup``. A handler's state is ``request.app.state.corefw``."""
 
     async def startup(self, state: ServerState) -> None:
         """Called once, when the engine is ready and before the first request."""

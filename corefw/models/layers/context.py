@@ -1,0 +1,63 @@
+"""What layers get when they are built: device, arithmetic, ops, ranks. There is no global current anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    from corefw.interfaces.attention import AttentionBackend
+    from corefw.models.ops.binder import OpBinder
+
+__all__ = ["BuildContext", "TensorParallel"]
+
+
+def _identity(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TensorParallel:
+    """This process's place among the ranks that share each layer.
+
+    Attributes:
+        rank: 0 ≤ rank < size.
+        size: ranks.
+        all_reduce: sum over ranks; may work in place.
+        all_gather: every rank's tensor (all of one shape), joined along the last dimension in rank order.
+    """
+
+    rank: int = 0
+    size: int = 1
+    all_reduce: Callable[[torch.Tensor], torch.Tensor] = _identity
+    all_gather: Callable[[torch.Tensor], torch.Tensor] = _identity
+
+
+@dataclass(frozen=True, slots=True)
+class BuildContext:
+    """Everything a layer may ask while it is built.
+
+    Attributes:
+        device: where parameters live.
+        dtype: of parameters and activations.
+        dtype_name: the same, as configurations spell it.
+        batch_invariant: a token's result must not depend on the rest of the batch.
+        binder: gives callables for named ops.
+        tp: place among the tensor-parallel ranks.
+        attention_backend: chosen at start.
+        max_model_len: positions that a rotary table has to cover.
+        taps: names of the tap points to build in, e.g. ``layers.3.residual``.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    dtype_name: str
+    batch_invariant: bool
+    binder: OpBinder
+    tp: TensorParallel
+    attention_backend: type[AttentionBackend]
+    max_model_len: int
+    taps: frozenset[str] = field(default_factory=frozenset)

@@ -1,0 +1,153 @@
+"""What the user said, and only that: values by ``section.field``, from flags or keywords."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from corefw.config.engine_config import (
+    CacheConfig,
+    CompilationConfig,
+    FrontendConfig,
+    LoadConfig,
+    ModelConfig,
+    ParallelConfig,
+    PluginConfig,
+    SchedulerConfig,
+    ServerConfig,
+)
+from corefw.errors import ConfigError
+
+__all__ = ["SECTIONS", "UserArgs", "add_flags", "parse_bytes"]
+
+SECTIONS: dict[str, type] = {
+    "model": ModelConfig,
+    "load": LoadConfig,
+    "cache": CacheConfig,
+    "scheduler": SchedulerConfig,
+    "parallel": ParallelConfig,
+    "compilation": CompilationConfig,
+    "plugins": PluginConfig,
+    "frontend": FrontendConfig,
+    "server": ServerConfig,
+}
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+
+
+@dataclass(frozen=True, slots=True)
+class UserArgs:
+    """Explicit settings. ``values`` maps ``section.field`` to a typed value; what isn't there is a default."""
+
+    values: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def explicit(self) -> frozenset[str]:
+        """The fields that the user set."""
+        return frozenset(self.values)
+
+    def section(self, name: str) -> dict[str, Any]:
+        """Keyword arguments of one section."""
+        prefix = f"{name}."
+        return {key[len(prefix) :]: value for key, value in self.values.items() if key.startswith(prefix)}
+
+    @classmethod
+    def from_keywords(cls, **keywords: object) -> UserArgs:
+        """From Python keywords, named like the flags (``max_model_len=512``).
+
+        Raises:
+            ConfigError: an unknown keyword; names the nearest one.
+        """
+        homes = {item.name: section for section, item in _options()}
+        homes["model"] = "model"
+        values = {}
+        for key, value in keywords.items():
+            if key not in homes:
+                near = difflib.get_close_matches(key, homes, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise ConfigError(f"unknown setting {key[:60]!r}{hint}")
+            values[f"{homes[key]}.{key}"] = value
+        return cls(values)
+
+    @classmethod
+    def from_namespace(cls, namespace: argparse.Namespace) -> UserArgs:
+        """From a parser that ``add_flags`` filled."""
+        values = {key: value for key, value in vars(namespace).items() if "." in key}
+        return cls({key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+
+
+def parse_bytes(text: str) -> int:
+    """``4GiB``, ``512M``, ``1000000`` → bytes.
+
+    Raises:
+        ConfigError: not a size.
+    """
+    raw = text.strip().upper()
+    raw = raw.removesuffix("B")
+    digits = raw.rstrip("KMGI")
+    unit = raw[len(digits) :]
+    try:
+        return int(float(digits) * _UNITS[unit])
+    except (ValueError, KeyError, OverflowError):
+        raise ConfigError(f"{text[:40]!r} is not a size; write bytes or a number with K, M, G, KiB, MiB, GiB") from None
+
+
+def add_flags(parser: argparse.ArgumentParser, sections: tuple[str, ...] = tuple(SECTIONS)) -> None:
+    """Add a flag for every option of these sections; a flag that isn't given leaves no trace in the namespace."""
+    groups: dict[str, Any] = {}
+    for section, item in _options():
+        if section in sections:
+            group = groups.get(section) or groups.setdefault(section, parser.add_argument_group(section))
+            group.add_argument(f"--{item.name.replace('_', '-')}", **_flag_settings(section, item))
+
+
+def _options() -> Iterator[tuple[str, dataclasses.Field[Any]]]:
+    for section, owner in SECTIONS.items():
+        for item in dataclasses.fields(owner):
+            if item.metadata.get("help"):
+                yield section, item
+
+
+def _flag_settings(section: str, item: dataclasses.Field[Any]) -> dict[str, Any]:
+    hint = _plain_type(typing.get_type_hints(SECTIONS[section])[item.name])
+    text = item.metadata["help"]
+    if item.default not in (None, ()):
+        text += f" (default: {item.default})"
+    settings: dict[str, Any] = {
+        "dest": f"{section}.{item.name}",
+        "default": argparse.SUPPRESS,
+        "help": text.replace("%", "%%"),
+    }
+    if hint is bool:
+        return {**settings, "action": argparse.BooleanOptionalAction}
+    if typing.get_origin(hint) is tuple:
+        return {**settings, "action": "append", "metavar": item.name.upper()}
+    if item.metadata.get("choices"):
+        settings["choices"] = item.metadata["choices"]
+    else:
+        settings["metavar"] = "SIZE" if _is_size(item.name) else getattr(hint, "__name__", "value").upper()
+    settings["type"] = _size if _is_size(item.name) else hint
+    return settings
+
+
+def _plain_type(hint: Any) -> Any:
+    """``int | None`` → ``int``."""
+    if isinstance(hint, types.UnionType):
+        return next(part for part in hint.__args__ if part is not types.NoneType)
+    return hint
+
+
+def _is_size(name: str) -> bool:
+    return name.endswith(("_bytes", "_memory"))
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

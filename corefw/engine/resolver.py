@@ -1,0 +1,146 @@
+"""Turns what the user said into the frozen configuration, asking model sources, loaders and platforms. Torch-free."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from corefw import env
+from corefw.config.args import SECTIONS, UserArgs
+from corefw.config.engine_config import EngineConfig, ModelConfig, PluginConfig
+from corefw.errors import ConfigError, ModelSourceError
+from corefw.interfaces.model_source import SourceOptions
+from corefw.interfaces.selection import Selection
+from corefw.plugin_system.selection import select
+
+if TYPE_CHECKING:
+    from corefw.config.model_info import ModelFiles, ModelInfo
+    from corefw.interfaces.model_source import ModelSource
+    from corefw.interfaces.platform import Platform, Proposal
+    from corefw.plugin_system.manager import PluginManager
+
+__all__ = ["resolve_config", "resolve_model", "with_tokenizer_size"]
+
+_PLUGIN_SECTIONS = tuple(name for name in SECTIONS if name != "server")
+
+
+def resolve_config(args: UserArgs, plugins: PluginManager) -> EngineConfig:
+    """The configuration of an engine, with a reason for every choice.
+
+    Args:
+        args: explicit settings.
+        plugins: the resolved plugin set; recorded with every selection.
+
+    Raises:
+        ConfigError: a setting can't be honoured, with what is accepted.
+    """
+    info, selections = resolve_model(args, plugins)
+    platform, selection = _choose_platform(plugins)
+    selections = [*selections, selection]
+    sections, changes = _apply_proposals(args, platform.propose(info, args.explicit))
+    model = _section(ModelConfig, sections["model"])
+    dtype, dtype_reason = _choose_dtype(model.dtype, info, platform)
+    for item in selections:
+        plugins.record(item)
+    return EngineConfig(
+        model=model,
+        model_info=info,
+        dtype=dtype,
+        platform=platform.name,
+        plugins=_section(PluginConfig, {**sections["plugins"], "resolved": plugins.resolved()}),
+        decisions=(
+            *((item.what, item.chosen, str(item)) for item in selections),
+            *changes,
+            ("dtype", dtype, dtype_reason),
+        ),
+        **{
+            name: _section(SECTIONS[name], sections[name])
+            for name in ("load", "cache", "scheduler", "parallel", "compilation", "frontend")
+        },
+    )
+
+
+def resolve_model(args: UserArgs, plugins: PluginManager) -> tuple[ModelInfo, list[Selection]]:
+    """Find the model's files and read their headers."""
+    model = _section(ModelConfig, args.section("model"))
+    load = _section(SECTIONS["load"], args.section("load"))
+    files, source_selection = _resolve_files(model.model, load.revision, plugins)
+    loaders = {name: plugins.get("model_loaders", name)() for name in plugins.names("model_loaders")}
+    named = None if load.load_format == "auto" else load.load_format
+    selection = select(
+        "model loader",
+        [(name, lambda loader=loader: loader.supports(files)) for name, loader in loaders.items()],
+        named=named,
+    )
+    return loaders[selection.chosen].read_info(files), [source_selection, selection]
+
+
+def with_tokenizer_size(config: EngineConfig, num_tokens: int) -> EngineConfig:
+    """The same configuration, knowing how many ids the tokenizer has: larger ids are never sampled."""
+    info = config.model_info
+    known = {**info.hf_config, "tokenizer_size": min(num_tokens, info.vocab_size)}
+    return dataclasses.replace(config, model_info=dataclasses.replace(info, hf_config=known))
+
+
+def _resolve_files(reference: str, revision: str | None, plugins: PluginManager) -> tuple[ModelFiles, Selection]:
+    sources: list[ModelSource] = [plugins.get("model_sources", name)() for name in plugins.names("model_sources")]
+    sources.sort(key=lambda source: source.rank)
+    try:
+        selection = select("model source", [(s.name, lambda s=s: s.supports(reference)) for s in sources])
+    except ConfigError as error:
+        raise ModelSourceError(f"the model {reference[:200]!r} can't be found: {error}") from None
+    options = SourceOptions(
+        cache_dir=str(env.cache_dir() / "models"), revision=revision, offline=env.hub_offline()
+    )
+    source = next(s for s in sources if s.name == selection.chosen)
+    return source.resolve(reference, options), selection
+
+
+def _choose_platform(plugins: PluginManager) -> tuple[Platform, Selection]:
+    """An available external platform goes over a built-in one; two external ones are an error."""
+    platforms: dict[str, Platform] = {name: plugins.get("platform_plugins", name)() for name in _platform_names(plugins)}
+    selection = select(
+        "platform", [(name, platform.unavailable_reason) for name, platform in platforms.items()]
+    )
+    return platforms[selection.chosen], selection
+
+
+def _platform_names(plugins: PluginManager) -> Sequence[str]:
+    names = plugins.names("platform_plugins")
+    return sorted(names, key=lambda name: name == "cpu")
+
+
+def _apply_proposals(
+    args: UserArgs, proposals: Sequence[Proposal]
+) -> tuple[dict[str, dict[str, Any]], list[tuple[str, str, str]]]:
+    sections = {name: args.section(name) for name in _PLUGIN_SECTIONS}
+    changes = []
+    for proposal in proposals:
+        key = f"{proposal.section}.{proposal.field}"
+        if key in args.explicit:
+            continue
+        sections[proposal.section][proposal.field] = proposal.value
+        changes.append((key, str(proposal.value), proposal.reason))
+    return sections, changes
+
+
+def _choose_dtype(wanted: str, info: ModelInfo, platform: Platform) -> tuple[str, str]:
+    available = tuple(platform.dtypes())
+    if wanted != "auto":
+        if wanted not in available:
+            raise ConfigError(
+                f"--dtype {wanted} isn't available on platform {platform.name}; it has {', '.join(available)}"
+            )
+        return wanted, "set by --dtype"
+    if info.checkpoint_dtype == "block":
+        if "bfloat16" in available:
+            return "bfloat16", "block-quantised checkpoint, and the device computes in bfloat16"
+        return "float32", "block-quantised checkpoint, and the device has no bfloat16"
+    if info.checkpoint_dtype in available:
+        return info.checkpoint_dtype, "the checkpoint's"
+    return available[0], f"the checkpoint's {info.checkpoint_dtype} isn't available on platform {platform.name}"
+
+
+def _section(owner: type, values: Mapping[str, Any]) -> Any:
+    return owner(**values)

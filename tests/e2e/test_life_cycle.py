@@ -1,0 +1,170 @@
+"""Start, disconnects, signals: what an operator sees of the processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.server_process import Server, is_alive, launch, serving, stop
+
+pytestmark = pytest.mark.model
+SMALL = ("--kv-cache-memory", "256MiB", "--served-model-name", "demo")
+# Start-up limits are asserted at three times the stated value.
+HELP_LIMIT_S = 3 * 0.3
+START_LIMIT_S = 3 * 6.0
+
+
+def test_help_is_quick() -> None:
+    times = []
+    for _ in range(3):
+        started = time.monotonic()
+        shown = subprocess.run([sys.executable, "-m", "corefw.cli.main", "--help"], capture_output=True, check=True)
+        times.append(time.monotonic() - started)
+    assert b"serve" in shown.stdout
+    assert min(times) < HELP_LIMIT_S
+
+
+def test_the_front_end_never_maps_torch(server: Server) -> None:
+    def maps(pid: int) -> str:
+        return Path(f"/proc/{pid}/maps").read_text()
+
+    httpx.post(f"{server.url}/v1/completions", json={"model": "demo", "prompt": "Hi", "max_tokens": 2}, timeout=60)
+    assert "libtorch" not in maps(server.process.pid)
+    assert any("libtorch" in maps(child) for child in server.children())
+
+
+def test_an_answer_comes_soon_after_the_command() -> None:
+    started = time.monotonic()
+    with serving(*SMALL) as running:
+        body = {"model": "demo", "prompt": "The capital of France is", "max_tokens": 4, "temperature": 0}
+        answer = httpx.post(f"{running.url}/v1/completions", json=body, timeout=60).json()
+        took_s = time.monotonic() - started
+    assert "Paris" in answer["choices"][0]["text"]
+    assert took_s < START_LIMIT_S
+
+
+def test_random_disconnects_leave_every_block_free() -> None:
+    with serving(*SMALL, "--max-num-seqs", "32") as running:
+        asyncio.run(_storm(running, num_requests=500))
+        running.wait_idle(30)
+        body = {"model": "demo", "prompt": "The capital of France is", "max_tokens": 4, "temperature": 0}
+        answer = httpx.post(f"{running.url}/v1/completions", json=body, timeout=60).json()
+        assert "Paris" in answer["choices"][0]["text"]
+        assert "Traceback" not in running.log
+
+
+async def _storm(running: Server, num_requests: int) -> None:
+    draw = random.Random(3)
+    gate = asyncio.Semaphore(24)
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    async with httpx.AsyncClient(base_url=running.url, timeout=120, limits=limits) as client:
+
+        async def one(index: int) -> None:
+            body = {
+                "model": "demo",
+                "prompt": f"Story {index % 40}: once upon a time " * draw.randrange(1, 12),
+                "max_tokens": draw.randrange(1, 24),
+                "stream": draw.random() < 0.6,
+                "n": draw.choice([1, 1, 1, 2]),
+            }
+            patience = draw.choice([0.01, 0.05, 0.3, 1.0, 60.0])
+            async with gate:
+                try:
+                    async with asyncio.timeout(patience):
+                        await client.post("/v1/completions", json=body)
+                except TimeoutError:
+                    pass
+
+        await asyncio.gather(*(one(i) for i in range(num_requests)))
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_disconnect_frees_the_request_within_a_second(server: Server, stream: bool) -> None:
+    body = {"model": "demo", "prompt": "Once", "max_tokens": 4000, "stream": stream, "ignore_eos": True}
+    aborted = server.metric("corefw:requests_total")
+
+    async def leave() -> None:
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+            try:
+                async with asyncio.timeout(1.0):
+                    await client.post("/v1/completions", json=body)
+            except TimeoutError:
+                pass
+
+    asyncio.run(leave())
+    server.wait_idle(3.0)
+    assert server.metric("corefw:requests_total") == aborted + 1
+
+
+def test_sigterm_ends_everything_cleanly() -> None:
+    running = launch(*SMALL)
+    children = running.children()
+    assert children
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(20) == 0
+    _assert_gone(children)
+    assert "Traceback" not in running.log
+    stop(running)
+
+
+def test_sigterm_lets_a_running_request_finish() -> None:
+    running = launch(*SMALL)
+    body = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 60, "ignore_eos": True}
+
+    async def ask_and_term() -> httpx.Response:
+        async with httpx.AsyncClient(base_url=running.url, timeout=60) as client:
+            asking = asyncio.create_task(client.post("/v1/completions", json=body))
+            await asyncio.sleep(0.5)
+            running.process.send_signal(signal.SIGTERM)
+            return await asking
+
+    answer = asyncio.run(ask_and_term())
+    assert answer.json()["usage"]["completion_tokens"] == 60
+    assert running.process.wait(20) == 0
+    stop(running)
+
+
+def test_sigkill_of_the_front_end_leaves_no_process_and_frees_the_port() -> None:
+    running = launch(*SMALL)
+    children = running.children()
+    os.kill(running.process.pid, signal.SIGKILL)
+    running.process.wait(10)
+    _assert_gone(children)
+    with serving(*SMALL, "--port", str(running.port)) as again:
+        assert again.port == running.port
+    stop(running)
+
+
+def test_a_dead_core_turns_health_to_503_and_ends_the_server() -> None:
+    running = launch(*SMALL)
+    (core, *_) = running.children()
+    os.kill(core, signal.SIGKILL)
+    statuses = []
+    deadline = time.monotonic() + 6
+    while time.monotonic() < deadline and running.process.poll() is None:
+        try:
+            statuses.append(httpx.get(f"{running.url}/health", timeout=2).status_code)
+        except httpx.TransportError:
+            break
+        if statuses[-1] == 503:
+            break
+        time.sleep(0.05)
+    assert running.process.poll() not in (None, 0) or 503 in statuses
+    assert running.process.wait(20) != 0
+    stop(running)
+
+
+def _assert_gone(pids: list[int], limit_s: float = 5.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while any(is_alive(pid) for pid in pids):
+        assert time.monotonic() < deadline, [pid for pid in pids if is_alive(pid)]
+        time.sleep(0.02)

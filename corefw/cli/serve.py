@@ -1,0 +1,80 @@
+"""``corefw serve``: socket first, then the core's process, then everything that the front end itself has to import."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING
+
+from corefw import env
+from corefw.config.args import UserArgs
+from corefw.config.engine_config import ServerConfig
+from corefw.engine.process import CoreProcess
+from corefw.observability.logging import configure_logging, get_logger
+from corefw.server.listener import bind_socket
+
+if TYPE_CHECKING:
+    import socket
+
+    from corefw.config.engine_config import EngineConfig
+    from corefw.engine.async_engine import AsyncEngine
+    from corefw.frontend.renderer import Renderer
+    from corefw.plugin_system.manager import PluginManager
+
+__all__ = ["serve"]
+
+logger = get_logger(__name__)
+
+
+def serve(namespace: argparse.Namespace) -> int:
+    """Serve a model until a signal; returns the exit status."""
+    started_s = time.time()
+    args = UserArgs.from_namespace(namespace)
+    server_config = ServerConfig(**args.section("server"))
+    configure_logging(server_config.log_level or env.log_level(), "front-end")
+    # A taken port is noticed before any work, and the core's slow imports overlap with the model's resolution.
+    listener = bind_socket(server_config)
+    core = CoreProcess.spawn()
+    try:
+        config, renderer, plugins = _prepare(args)
+        core.configure(config)
+        return _run(core, config, renderer, plugins, server_config, listener, started_s)
+    finally:
+        core.close()
+        listener.close()
+
+
+def _prepare(args: UserArgs) -> tuple[EngineConfig, Renderer, PluginManager]:
+    from corefw.engine.resolver import resolve_config, with_tokenizer_size
+    from corefw.frontend.renderer import Renderer
+    from corefw.plugin_system.manager import PluginManager
+
+    section = args.section("plugins")
+    allow = section.get("plugins", env.plugins_allowlist())
+    plugins = PluginManager.discover(allow, section.get("plugin_policy", "normal"))
+    config = resolve_config(args, plugins)
+    renderer = Renderer(config.model_info, config.model, config.frontend)
+    return with_tokenizer_size(config, renderer.tokenizer.vocab_size), renderer, plugins
+
+
+def _run(
+    core: CoreProcess,
+    config: EngineConfig,
+    renderer: Renderer,
+    plugins: PluginManager,
+    server_config: ServerConfig,
+    listener: socket.socket,
+    started_s: float,
+) -> int:
+    import uvloop
+
+    from corefw.server.run import run_server
+
+    for _, _, reason in config.decisions:
+        logger.info("%s", reason)
+
+    async def main() -> int:
+        engine: AsyncEngine = await core.connect()
+        return await run_server(engine, renderer, plugins, config, server_config, listener, started_s)
+
+    return uvloop.run(main())

@@ -83,6 +83,10 @@ class DeviceRuntime(ABC):
     def free_memory_bytes(self) -> int:
         """Memory that is free right now."""
 
+    def cache_budget_bytes(self, headroom_bytes: int) -> int:
+        """How much of the memory that is left beside weights and activations the KV cache may take by default."""
+        return int(headroom_bytes * 0.9)
+
     @abstractmethod
     def peak_memory_bytes(self) -> int:
         """Most memory this process has used since ``reset_peak_memory`` (resident set on a CPU)."""

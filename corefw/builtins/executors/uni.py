@@ -1,0 +1,68 @@
+"""The executor for one rank: the engine core's own process runs the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from corefw.errors import ConfigError, EngineError
+from corefw.interfaces.executor import Executor, WorkerReport
+
+if TYPE_CHECKING:
+    from corefw.config.engine_config import EngineConfig
+    from corefw.config.runtime_plan import RuntimePlan
+    from corefw.messages.outputs import ModelRunnerOutput
+    from corefw.messages.scheduling import SchedulerOutput
+    from corefw.plugin_system.manager import PluginManager
+    from corefw.runtime.worker import Worker
+
+__all__ = ["UniExecutor"]
+
+_T = TypeVar("_T")
+
+
+class UniExecutor(Executor):
+    """Calls block until the worker is done; the futures they return are done already."""
+
+    name: ClassVar[str] = "uni"
+
+    def __init__(self, config: EngineConfig, plugins: PluginManager) -> None:
+        from corefw.runtime.worker import Worker  # brings torch, which this module must not
+
+        num_ranks = config.parallel.tensor_parallel_size
+        if num_ranks != 1:
+            raise ConfigError(f"executor uni runs one rank, but tensor_parallel_size is {num_ranks}; choose another one")
+        self._running: Worker | None = Worker(config, plugins)
+
+    def reports(self) -> Sequence[WorkerReport]:
+        return [self._worker().report()]
+
+    def initialize(self, plan: RuntimePlan) -> None:
+        self._worker().initialize(plan)
+
+    def execute_model(self, scheduled: SchedulerOutput) -> Future[None]:
+        return _done(lambda: self._worker().execute_model(scheduled))
+
+    def sample_tokens(self) -> Future[ModelRunnerOutput]:
+        return _done(lambda: self._worker().sample_tokens())
+
+    def collective_rpc(self, method: str, *args: Any) -> list[Any]:
+        return [self._worker().call(method, *args)]
+
+    def shutdown(self) -> None:
+        self._running = None
+
+    def _worker(self) -> Worker:
+        if self._running is None:
+            raise EngineError("the executor has been shut down")
+        return self._running
+
+
+def _done(call: Callable[[], _T]) -> Future[_T]:
+    future: Future[_T] = Future()
+    try:
+        future.set_result(call())
+    except Exception as error:  # the step border: the caller records it
+        future.set_exception(error)
+    return future

@@ -1,0 +1,1 @@
+"""Platforms that the core ships."""

@@ -1,0 +1,73 @@
+"""The CPU platform, worker half."""
+
+from __future__ import annotations
+
+import random
+import resource
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from corefw.builtins.platforms.host import Host
+from corefw.interfaces.platform import DeviceRuntime
+
+__all__ = ["CpuRuntime"]
+
+_RESET_PEAK = "5"  # proc(5), clear_refs: "reset the peak resident set size to the current value"
+
+# Other programs live in the same memory, so the cache takes a share of what is free, and no more than serves a CPU.
+_CACHE_SHARE = 0.5
+_MAX_CACHE_BYTES = 4 * 2**30
+
+
+class CpuRuntime(DeviceRuntime):
+    """Memory is what the machine or container has left; peaks are of this process's resident set."""
+
+    def __init__(self, host: Host | None = None) -> None:
+        self._host = host or Host()
+        # torch's own number honours OMP_NUM_THREADS but not a container's quota.
+        torch.set_num_threads(min(torch.get_num_threads(), self._host.usable_cpus()))
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def total_memory_bytes(self) -> int:
+        return self._host.total_memory_bytes()
+
+    def free_memory_bytes(self) -> int:
+        return self._host.available_memory_bytes()
+
+    def cache_budget_bytes(self, headroom_bytes: int) -> int:
+        return min(int(headroom_bytes * _CACHE_SHARE), _MAX_CACHE_BYTES)
+
+    def peak_memory_bytes(self) -> int:
+        try:
+            status = (self._host.proc / "self" / "status").read_text()
+        except OSError:
+            return _peak_since_start_bytes()
+        for line in status.splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+        return _peak_since_start_bytes()
+
+    def reset_peak_memory(self) -> None:
+        """Where the kernel refuses, peaks count from the start of the process: too large, which is the safe side."""
+        clear_refs: Path = self._host.proc / "self" / "clear_refs"
+        try:
+            clear_refs.write_text(_RESET_PEAK)
+        except OSError:
+            return
+
+    def seed_everything(self, seed: int) -> None:
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002 - model code of third parties reads the global state
+        torch.manual_seed(seed)
+
+    def synchronize(self) -> None:
+        return
+
+
+def _peak_since_start_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

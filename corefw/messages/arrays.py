@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -13,18 +12,34 @@ from corefw.errors import EngineError
 __all__ = ["Array"]
 
 
-class Array(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A dense row-major array.
+class Array:
+    """A dense row-major array; a value, never changed after construction.
+
+    Not a struct on purpose: the codec gets to see it (see ``codec``) and sends its buffer apart from the message.
 
     Attributes:
         dtype: numpy name of a fixed-size numeric type (``float32``, ``int64`` …).
         shape: extents, outermost first.
-        data: the elements, little-endian, without padding.
+        data: the elements, little-endian, without padding; read-only.
     """
 
-    dtype: str
-    shape: tuple[int, ...]
-    data: bytes
+    __slots__ = ("data", "dtype", "shape")
+
+    def __init__(self, dtype: str, shape: tuple[int, ...], data: bytes | memoryview) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self.data = data
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Array):
+            return NotImplemented
+        return (self.dtype, self.shape) == (other.dtype, other.shape) and bool(self.data == other.data)
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self.shape, bytes(self.data)))
+
+    def __repr__(self) -> str:
+        return f"Array({self.dtype}{list(self.shape)})"
 
     @classmethod
     def from_numpy(cls, array: npt.NDArray[np.generic]) -> Array:

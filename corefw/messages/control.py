@@ -1,0 +1,48 @@
+"""What goes between front end and engine core besides requests and outputs: kinds of messages, calls, the dead signal."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+__all__ = ["OutputKind", "RequestKind", "UtilityCall"]
+
+
+class RequestKind(bytes, Enum):
+    """First frame of a message to the core.
+
+    Attributes:
+        ADD: an ``EngineCoreRequest`` follows.
+        ABORT: a list of request ids follows.
+        UTILITY: a ``UtilityCall`` follows.
+        SHUTDOWN: nothing follows; the core stops after the running step.
+    """
+
+    ADD = b"\x00"
+    ABORT = b"\x01"
+    UTILITY = b"\x02"
+    SHUTDOWN = b"\x03"
+
+
+class OutputKind(bytes, Enum):
+    """First frame of a message from the core.
+
+    Attributes:
+        HELLO: nothing follows; sent once on each socket, so that the front end knows that they are connected.
+        OUTPUTS: ``EngineCoreOutputs`` follow.
+        DEAD: the reason follows, as a string; the core has crashed and this is its last message.
+    """
+
+    HELLO = b"\x00"
+    OUTPUTS = b"\x01"
+    DEAD = b"\x02"
+
+
+class UtilityCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of the core by name, with plain data; answered by a ``UtilityResult`` of the same id."""
+
+    call_id: int
+    method: str
+    args: list[Any] = []

@@ -116,13 +116,17 @@ class CompilationConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResolvedPlugin:
-    """One plugin of the resolved set, as handed to child processes."""
+    """One plugin of the resolved set, as handed to child processes.
+
+    ``named``: the operator asked for it by name, so that its failure stops the start in every process.
+    """
 
     group: str
     name: str
     value: str
     distribution: str
     version: str
+    named: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,89 @@
+"""Turns an entry point into what its group asks for. The plugin border: whatever a plugin raises is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from corefw.errors import PluginError, PluginUnavailable
+from corefw.plugin_system.discovery import FoundPlugin
+from corefw.plugin_system.groups import Group, group_named
+from corefw.plugin_system.verdicts import State, api_version_reason
+
+__all__ = ["Outcome", "attribute_of", "load_plugin", "resolve_class"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of loading.
+
+    Attributes:
+        state: ``loaded``, ``unavailable`` or ``failed``.
+        reason: in words.
+        value: the class (or hook module) when loaded.
+        error: what the plugin raised when it failed.
+    """
+
+    state: State
+    reason: str
+    value: Any = None
+    error: BaseException | None = None
+
+
+def load_plugin(plugin: FoundPlugin, finish: Callable[[FoundPlugin, object], object]) -> Outcome:
+    """Import the entry point and hand what it is to ``finish``, which returns the value to keep. Never raises."""
+    try:
+        value = finish(plugin, plugin.entry_point.load())
+    except PluginUnavailable as unavailable:
+        return Outcome(State.UNAVAILABLE, str(unavailable) or "it gave no reason")
+    except (Exception, SystemExit) as error:
+        return Outcome(State.FAILED, f"{type(error).__name__}: {error}"[:500], error=error)
+    return Outcome(State.LOADED, f"from {plugin.value}", value)
+
+
+def resolve_class(plugin: FoundPlugin, target: object) -> type:
+    """The class behind an entry point: itself, what a zero-argument function returns, or ``"module:Class"``.
+
+    Raises:
+        PluginUnavailable: the plugin said that it can't run here (also by None).
+        PluginError: it is no class, not of the group's interface, or of a version that isn't accepted.
+    """
+    if callable(target) and not isinstance(target, type):
+        target = target()
+    if target is None:
+        raise PluginUnavailable("it says that it can't run here, without a reason (None)")
+    if isinstance(target, str):
+        target = attribute_of(target)
+    if not isinstance(target, type):
+        raise PluginError(f"{plugin.value} gives {type(target).__name__}, not a class")
+    _check_interface(group_named(plugin.group), target)
+    return target
+
+
+def attribute_of(path: str) -> object:
+    """What ``module:attribute`` names.
+
+    Raises:
+        PluginError: the text isn't of that form, or the module has no such attribute.
+    """
+    module, colon, attribute = path.partition(":")
+    if not (colon and module and attribute):
+        raise PluginError(f"{path[:80]!r} isn't of the form module:Class")
+    found: object = import_module(module)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise PluginError(f"module {module} has no {attribute!r}")
+        found = getattr(found, part)
+    return found
+
+
+def _check_interface(group: Group, cls: type) -> None:
+    if group.interface is None:
+        return
+    interface = attribute_of(group.interface)
+    if not isinstance(interface, type) or not issubclass(cls, interface):
+        raise PluginError(f"{cls.__module__}:{cls.__qualname__} doesn't derive from {group.interface}")
+    if (reason := api_version_reason(group, getattr(cls, "api_version", 1))) is not None:
+        raise PluginError(reason)

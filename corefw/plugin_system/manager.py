@@ -1,0 +1,297 @@
+"""The plugin manager: which plugins a process may use, loaded at most once each. An object, never a global."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from corefw import env
+from corefw.config.engine_config import ResolvedPlugin
+from corefw.errors import ConfigError, PluginError, PluginUnavailable
+from corefw.interfaces.selection import Selection
+from corefw.plugin_system.allowlist import Allowlist
+from corefw.plugin_system.discovery import CORE_DISTRIBUTION, FoundPlugin, find_plugins
+from corefw.plugin_system.groups import Process, group_named
+from corefw.plugin_system.hooks import Hooks
+from corefw.plugin_system.loading import Outcome, load_plugin, resolve_class
+from corefw.plugin_system.names import suggestion
+from corefw.plugin_system.verdicts import State, Verdict, judge
+
+__all__ = ["POLICIES", "LoadedPlugin", "PluginManager", "read_allowlist"]
+
+POLICIES = ("strict", "normal", "warn")
+_GENERAL = "general_plugins"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPlugin:
+    """A plugin that was loaded: ``value`` is its class (a hook module or function in ``general_plugins``)."""
+
+    name: str
+    distribution: str
+    value: Any
+
+    @property
+    def builtin(self) -> bool:
+        """Whether the core distribution ships it."""
+        return self.distribution == CORE_DISTRIBUTION
+
+
+class PluginManager:
+    """Answers by group and name. Made by :meth:`discover` in a parent and :meth:`from_resolved` in its children.
+
+    Loading is lazy, happens once per plugin, and in a fixed order: built-ins first, then by name and distribution. A
+    plugin that failed keeps its error and tells it each time it is asked for.
+    """
+
+    def __init__(self, verdicts: Sequence[Verdict], *, source: str, policy: str) -> None:
+        if policy not in POLICIES:
+            raise ConfigError(f"--plugin-policy {policy[:40]!r} is unknown; use one of {', '.join(POLICIES)}")
+        self.verdicts = tuple(verdicts)
+        self._source = source
+        self._policy = policy
+        self._allowed = {(v.plugin.group, v.plugin.name): v for v in verdicts if v.allowed}
+        self._outcomes: dict[FoundPlugin, Outcome] = {}
+        self._hooks = Hooks()
+        self._announced: set[str] = set()
+        self._selections: list[Selection] = []
+
+    @classmethod
+    def discover(cls, allow: str | None = None, policy: str = "normal") -> PluginManager:
+        """Find the installed plugins and decide which may be loaded. Imports none of them.
+
+        Args:
+            allow: value of ``--plugins``; None leaves it to ``VLLM_PLUGINS``.
+            policy: ``strict``, ``normal`` or ``warn``.
+
+        Raises:
+            ConfigError: the allowlist is malformed or names what isn't there (a warning under ``warn``).
+            PluginError: two plugins have one name, or a named one is incompatible.
+        """
+        allowlist = read_allowlist(allow)
+        found = find_plugins()
+        verdicts, problems = judge(found, allowlist)
+        manager = cls(verdicts, source=allowlist.source, policy=policy)
+        manager._complain(allowlist.complaints(found))
+        if problems:
+            raise PluginError("; ".join(problems))
+        manager._log_verdicts()
+        return manager
+
+    @classmethod
+    def from_resolved(cls, resolved: Iterable[ResolvedPlugin], policy: str = "normal") -> PluginManager:
+        """The set that the parent resolved, in a child process; nothing else is allowed.
+
+        Raises:
+            PluginError: a plugin of the set is missing here, or is another one.
+        """
+        found = {(p.group, p.name, p.distribution): p for p in find_plugins()}
+        wanted = {(r.group, r.name, r.distribution): r for r in resolved}
+        problems = [text for key, r in wanted.items() if (text := _difference(r, found.get(key)))]
+        if problems:
+            raise PluginError("the plugins of this process differ from its parent's: " + "; ".join(problems))
+        verdicts = [_inherited(plugin, wanted.get(key)) for key, plugin in found.items()]
+        return cls(verdicts, source="the parent process", policy=policy)
+
+    def resolved(self) -> tuple[ResolvedPlugin, ...]:
+        """What children have to find again, in order."""
+        return tuple(_resolved(v) for v in self._allowed.values())
+
+    def names(self, group: str) -> tuple[str, ...]:
+        """Names of the plugins of a group that may be loaded, built-ins first; nothing is imported."""
+        group = group_named(group).name
+        return tuple(name for owner, name in self._allowed if owner == group)
+
+    def get(self, group: str, name: str, *, setting: str | None = None) -> Any:
+        """Load one plugin and return its class.
+
+        Args:
+            group: with or without the prefix ``corefw.``.
+            name: the plugin's name.
+            setting: the option by which it was asked for, for messages.
+
+        Raises:
+            PluginError: unknown, not allowed, or failed to load.
+            PluginUnavailable: the plugin says that it can't run here.
+        """
+        verdict = self._find(group_named(group).name, name, setting)
+        outcome = self._load(verdict)
+        if outcome.state is State.LOADED:
+            return outcome.value
+        raise _error(verdict, outcome) from outcome.error
+
+    def load_all(self, group: str) -> tuple[LoadedPlugin, ...]:
+        """Load every allowed plugin of a group; those that are unavailable or failed by default are left out.
+
+        Raises:
+            PluginError: a built-in or a named plugin failed, or any did under the policy ``strict``.
+        """
+        group = group_named(group).name
+        verdicts = [v for v in self._allowed.values() if v.plugin.group == group]
+        outcomes = [(verdict, self._load(verdict)) for verdict in verdicts]
+        for verdict, outcome in outcomes:
+            self._stop_if_required(verdict, outcome)
+        return tuple(
+            LoadedPlugin(verdict.plugin.name, verdict.plugin.distribution, outcome.value)
+            for verdict, outcome in outcomes
+            if outcome.state is State.LOADED
+        )
+
+    def load_general(self, process: str) -> tuple[LoadedPlugin, ...]:
+        """Load the general plugins in this process and tell their hooks. May be called again: it does nothing twice.
+
+        Args:
+            process: ``front_end``, ``engine_core``, ``worker`` or ``cli``.
+        """
+        role = Process(process)
+        for plugin in self.load_all(_GENERAL):
+            if plugin.name not in self._announced:
+                self._announced.add(plugin.name)
+                self._announce(self._allowed[_GENERAL, plugin.name], role)
+        return self.load_all(_GENERAL)
+
+    def record(self, selection: Selection) -> None:
+        """Keep a choice, for the report."""
+        self._selections.append(selection)
+
+    @property
+    def selections(self) -> tuple[Selection, ...]:
+        """The choices recorded so far."""
+        return tuple(self._selections)
+
+    def outcome(self, plugin: FoundPlugin) -> Outcome | None:
+        """What came of loading that plugin, None while nobody asked for it."""
+        return self._outcomes.get(plugin)
+
+    def _find(self, group: str, name: str, setting: str | None) -> Verdict:
+        if (verdict := self._allowed.get((group, name))) is not None:
+            return verdict
+        asked = f" asked for by {setting}" if setting else ""
+        for verdict in self.verdicts:
+            if (verdict.plugin.group, verdict.plugin.name) == (group, name):
+                owner = verdict.plugin.full_name
+                raise PluginError(f"{group}: {name!r}{asked} is {owner}, {verdict.state}: {verdict.reason}")
+        raise PluginError(f"there is no plugin {name[:80]!r}{asked} in {group}; {suggestion(name, self.names(group))}")
+
+    def _load(self, verdict: Verdict) -> Outcome:
+        plugin = verdict.plugin
+        known = self._outcomes.get(plugin)
+        if known is not None:
+            return known
+        finish = self._install_general if plugin.group == _GENERAL else resolve_class
+        outcome = self._outcomes[plugin] = load_plugin(plugin, finish)
+        if outcome.state is State.FAILED:
+            self._log_failure(plugin, outcome)
+        elif outcome.state is State.UNAVAILABLE:
+            logger.info("plugin %s (%s) is unavailable: %s", plugin.full_name, plugin.group, outcome.reason)
+        return outcome
+
+    def _install_general(self, plugin: FoundPlugin, target: object) -> object:
+        if target is None:
+            raise PluginUnavailable("it says that it can't run here, without a reason (None)")
+        if isinstance(target, FunctionType):
+            returned = target()
+            if returned is not None:
+                raise PluginError(f"{plugin.value} returned {type(returned).__name__}; it has to return nothing")
+        else:
+            self._hooks.register(plugin.name, target)
+        return target
+
+    def _announce(self, verdict: Verdict, role: Process) -> None:
+        plugin = verdict.plugin
+        try:
+            self._hooks.loaded(plugin.name, role.value)
+        except Exception as error:
+            reason = f"hook corefw_loaded raised {type(error).__name__}: {error}"
+            outcome = self._outcomes[plugin] = Outcome(State.FAILED, reason, error=error)
+            self._log_failure(plugin, outcome)
+            self._stop_if_required(verdict, outcome)
+
+    def _stop_if_required(self, verdict: Verdict, outcome: Outcome) -> None:
+        required = verdict.named or verdict.plugin.builtin or self._policy == "strict"
+        if outcome.state is State.FAILED and required:
+            raise _error(verdict, outcome) from outcome.error
+
+    def _complain(self, complaints: Sequence[str]) -> None:
+        if complaints and self._policy != "warn":
+            raise ConfigError("; ".join(complaints) + " (--plugin-policy warn makes this a warning)")
+        for complaint in complaints:
+            logger.warning("%s", complaint)
+
+    def _log_verdicts(self) -> None:
+        for verdict in self.verdicts:
+            plugin = verdict.plugin
+            if verdict.state is State.INCOMPATIBLE and self._policy == "strict":
+                raise PluginError(f"{plugin.full_name} is incompatible: {verdict.reason}")
+            if not verdict.allowed:
+                level = logging.WARNING if verdict.state is State.INCOMPATIBLE else logging.INFO
+                logger.log(level, "plugin %s (%s): %s: %s", plugin.full_name, plugin.group, *_words(verdict))
+
+    @staticmethod
+    def _log_failure(plugin: FoundPlugin, outcome: Outcome) -> None:
+        logger.error(
+            "plugin %s (%s) of %s %s failed to load: %s",
+            plugin.name,
+            plugin.group,
+            plugin.distribution,
+            plugin.version,
+            outcome.reason,
+            exc_info=outcome.error,
+        )
+
+
+def read_allowlist(allow: str | None) -> Allowlist:
+    """``--plugins`` if given, else ``VLLM_PLUGINS``.
+
+    Raises:
+        ConfigError: it is malformed.
+    """
+    if allow is not None:
+        return Allowlist.parse(allow, "--plugins")
+    variable = env.plugins_allowlist()
+    return Allowlist.parse(variable, "--plugins" if variable is None else "VLLM_PLUGINS")
+
+
+def _words(verdict: Verdict) -> tuple[str, str]:
+    return verdict.state.value, verdict.reason
+
+
+def _error(verdict: Verdict, outcome: Outcome) -> PluginError:
+    plugin = verdict.plugin
+    kind = PluginUnavailable if outcome.state is State.UNAVAILABLE else PluginError
+    return kind(
+        f"plugin {plugin.name!r} ({plugin.group}) of {plugin.distribution} {plugin.version} is "
+        f"{outcome.state}: {outcome.reason}"
+    )
+
+
+def _resolved(verdict: Verdict) -> ResolvedPlugin:
+    plugin = verdict.plugin
+    return ResolvedPlugin(
+        group=plugin.group,
+        name=plugin.name,
+        value=plugin.value,
+        distribution=plugin.distribution,
+        version=plugin.version,
+        named=verdict.named,
+    )
+
+
+def _inherited(plugin: FoundPlugin, wanted: ResolvedPlugin | None) -> Verdict:
+    if wanted is None:
+        return Verdict(plugin=plugin, state=State.NOT_ALLOWED, reason="not in the set that the parent resolved")
+    return Verdict(plugin=plugin, state=State.FOUND, reason="resolved by the parent", named=wanted.named)
+
+
+def _difference(wanted: ResolvedPlugin, found: FoundPlugin | None) -> str | None:
+    label = f"{wanted.group}: {wanted.distribution}/{wanted.name}"
+    if found is None:
+        return f"{label} {wanted.version} isn't installed here"
+    if (found.version, found.value) != (wanted.version, wanted.value):
+        return f"{label} is {found.version} ({found.value}) here, {wanted.version} ({wanted.value}) there"
+    return None

@@ -173,8 +173,8 @@ def _q5_k(blocks_BX: Bytes, out_BE: Floats) -> None:
 
 def _q6_k(blocks_BX: Bytes, out_BE: Floats) -> None:
     block = _fields(blocks_BX, ("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), ("d", "<f2", 1))
-    # Each half of the block: 64 bytes of lower bits are elements 0-63 (low halves) and 64-127 (high halves); two bits of
-    # byte e of the 32 upper ones belong to each of the elements e, e+32, e+64, e+96.
+    # Each half of the block: 64 bytes of lower bits are elements 0-63 (low halves) and 64-127 (high halves); two bits
+    # of byte e of the 32 upper ones belong to each of the elements e, e+32, e+64, e+96.
     low_BhX = block["ql"].reshape(-1, 2, 64)
     high_BhX = block["qh"].reshape(-1, 2, 32)
     shifts_41 = np.array([0, 2, 4, 6], np.uint8)[:, None]

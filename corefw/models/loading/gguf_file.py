@@ -107,7 +107,7 @@ class GGUFFile:
 
 
 def _map(path: str) -> memoryview:
-    """The file's bytes, copy-on-write, so that arrays over them are writable as torch wants them and the file is safe."""
+    """The file's bytes; copy-on-write, because torch wants writable arrays and the file must not change."""
     try:
         with Path(path).open("rb") as file:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))

@@ -1,0 +1,1 @@
+"""Model loaders of the core: GGUF files and safetensors directories."""

@@ -1,4 +1,4 @@
-"""What a forward pass needs beside its tensors: attention metadata and slots, by layer. The runner sets it, in one place."""
+"""What a forward pass needs beside its tensors, by layer. The runner sets it, in one place."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The core's own attention backend, in plain torch."""

@@ -1,0 +1,1 @@
+"""The core's own kernels for named ops."""

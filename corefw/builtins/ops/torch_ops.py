@@ -1,0 +1,63 @@
+"""The provider of last resort: plain torch for every op, batch-invariant in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+
+from corefw.builtins.ops.row_tiles import choose_tiles, matmul_rows
+from corefw.interfaces.op_provider import OpProvider, OpRequest
+from corefw.models.ops import definitions
+
+__all__ = ["TorchOps"]
+
+_KERNELS: dict[str, Callable[..., Any]] = {
+    "linear": definitions.linear,
+    "embedding": definitions.embedding,
+    "rms_norm": definitions.rms_norm,
+    "add_rms_norm": definitions.add_rms_norm,
+    "silu_and_mul": definitions.silu_and_mul,
+    "rotary_embedding": definitions.rotary_embedding,
+}
+_ROWWISE_IN_ANY_DTYPE = frozenset({"embedding", "rotary_embedding"})
+
+
+class TorchOps(OpProvider):
+    """Torch's own kernels. In float32 results never depend on the batch; elsewhere the fastest call is taken."""
+
+    name: ClassVar[str] = "torch"
+    rank: ClassVar[int] = 0
+
+    def supports(self, request: OpRequest) -> str | None:
+        if request.op not in _KERNELS:
+            return f"no kernel for {request.op}"
+        needs_order = request.batch_invariant and request.op not in _ROWWISE_IN_ANY_DTYPE
+        if needs_order and (request.dtype != "float32" or request.device_type != "cpu"):
+            return f"no fixed order of additions in {request.dtype} on {request.device_type}"
+        return None
+
+    def kernel(self, request: OpRequest) -> Callable[..., Any]:
+        if request.batch_invariant and request.op == "linear":
+            return _tiled_linear(request.shape["in_features"], request.shape["out_features"])
+        if request.batch_invariant and request.op == "silu_and_mul":
+            return _silu_and_mul_in_order
+        return _KERNELS[request.op]
+
+
+def _tiled_linear(in_features: int, out_features: int) -> Callable[..., torch.Tensor]:
+    tiles = choose_tiles(in_features, out_features)
+
+    def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        product = matmul_rows(input, weight, tiles)
+        return product if bias is None else product + bias
+
+    return linear
+
+
+def _silu_and_mul_in_order(input: torch.Tensor) -> torch.Tensor:
+    # torch's silu and sigmoid take another exp in the tail of a vectorised loop, so a value's bits would depend on its
+    # place; exp alone doesn't, and division and multiplication round exactly.
+    gate, up = input.chunk(2, dim=-1)
+    return gate / (torch.exp(-gate) + 1.0) * up

@@ -1,0 +1,121 @@
+"""The ops that decoders are made of.
+
+Shapes: T tokens, E model width, I inner width, O output width, H query heads, K KV heads, D head size, P positions,
+R rotated elements of a head (R ≤ D).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from corefw.models.ops.schema import Op, register_op
+
+__all__ = ["ADD_RMS_NORM", "EMBEDDING", "LINEAR", "RMS_NORM", "ROTARY_EMBEDDING", "SILU_AND_MUL"]
+
+
+def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """input [T, E], weight [O, E], bias [O] → [T, O]."""
+    return F.linear(input, weight, bias)
+
+
+def linear_fake(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    del bias
+    return input.new_empty((input.shape[0], weight.shape[0]))
+
+
+def embedding(ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """ids [T], weight [V, E] → [T, E]."""
+    return F.embedding(ids, weight)
+
+
+def embedding_fake(ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return weight.new_empty((*ids.shape, weight.shape[1]))
+
+
+def rms_norm(input: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """input [T, E] → input / rms(input) · weight; statistics in float32."""
+    wide = input.to(torch.float32)
+    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return (wide * scale).to(input.dtype) * weight
+
+
+def rms_norm_fake(input: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    del weight, eps
+    return torch.empty_like(input, memory_format=torch.contiguous_format)
+
+
+def add_rms_norm(
+    input: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The norm of input + residual, and that sum."""
+    total = input + residual
+    return rms_norm(total, weight, eps), total
+
+
+def add_rms_norm_fake(
+    input: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    del residual
+    return rms_norm_fake(input, weight, eps), rms_norm_fake(input, weight, eps)
+
+
+def silu_and_mul(input: torch.Tensor) -> torch.Tensor:
+    """input [T, 2I] = gate | up → silu(gate) · up, [T, I]."""
+    gate, up = input.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+def silu_and_mul_fake(input: torch.Tensor) -> torch.Tensor:
+    return input.new_empty((*input.shape[:-1], input.shape[-1] // 2))
+
+
+def _rotate(heads_THD: torch.Tensor, cos_T1R: torch.Tensor, sin_T1R: torch.Tensor) -> torch.Tensor:
+    half = cos_T1R.shape[-1]
+    first, second, rest = heads_THD.split((half, half, heads_THD.shape[-1] - 2 * half), dim=-1)
+    first, second = first.to(cos_T1R.dtype), second.to(cos_T1R.dtype)
+    turned = (first * cos_T1R - second * sin_T1R, second * cos_T1R + first * sin_T1R)
+    return torch.cat([part.to(heads_THD.dtype) for part in turned] + [rest], dim=-1)
+
+
+def rotary_embedding(
+    query: torch.Tensor, key: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor, head_size: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Turn query [T, H·D] and key [T, K·D] by their positions [T], pairing element i with i + R/2.
+
+    cos_sin [P, R] float32 has R/2 cosines, then R/2 sines; elements of a head beyond R pass through.
+    """
+    cos, sin = cos_sin.index_select(0, positions).unsqueeze(1).chunk(2, dim=-1)
+    return (
+        _rotate(query.unflatten(-1, (-1, head_size)), cos, sin).flatten(1),
+        _rotate(key.unflatten(-1, (-1, head_size)), cos, sin).flatten(1),
+    )
+
+
+def rotary_embedding_fake(
+    query: torch.Tensor, key: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor, head_size: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    del positions, cos_sin, head_size
+    return query.new_empty(query.shape), key.new_empty(key.shape)
+
+
+LINEAR = register_op(Op("linear", "(Tensor input, Tensor weight, Tensor? bias) -> Tensor", linear, linear_fake))
+EMBEDDING = register_op(Op("embedding", "(Tensor ids, Tensor weight) -> Tensor", embedding, embedding_fake))
+RMS_NORM = register_op(Op("rms_norm", "(Tensor input, Tensor weight, float eps) -> Tensor", rms_norm, rms_norm_fake))
+ADD_RMS_NORM = register_op(
+    Op(
+        "add_rms_norm",
+        "(Tensor input, Tensor residual, Tensor weight, float eps) -> (Tensor, Tensor)",
+        add_rms_norm,
+        add_rms_norm_fake,
+    )
+)
+SILU_AND_MUL = register_op(Op("silu_and_mul", "(Tensor input) -> Tensor", silu_and_mul, silu_and_mul_fake))
+ROTARY_EMBEDDING = register_op(
+    Op(
+        "rotary_embedding",
+        "(Tensor query, Tensor key, Tensor positions, Tensor cos_sin, int head_size) -> (Tensor, Tensor)",
+        rotary_embedding,
+        rotary_embedding_fake,
+    )
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -90,3 +90,7 @@ class KVCacheSpecPlugin(ABC):
     @abstractmethod
     def skippable_blocks(self, spec: KVCacheSpec, num_computed_tokens: int) -> int:
         """How many leading blocks no later token will read (0 for full attention)."""
+
+    def group_key(self, spec: KVCacheSpec) -> Hashable:
+        """Layers whose specs have equal keys share one KV-cache group, that is one block table. Default: the spec."""
+        return spec

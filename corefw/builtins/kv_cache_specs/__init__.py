@@ -1,0 +1,1 @@
+"""Managers of the core's KV-cache specs."""

@@ -1,0 +1,112 @@
+"""Fingerprints of token prefixes.
+
+A block's hash covers its tokens, its extra keys and the hash of the block before it, so it names the whole prefix up to
+its end, and equal hashes mean equal KV. The input of the hash is a sequence of (domain, payload) fields, each preceded
+by its length: no two different inputs give the same bytes, and a salt can't pass for an extension's key or for tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import NewType, overload
+
+from corefw.engine.request import Request
+from corefw.errors import ConfigError
+
+__all__ = ["ROOT_SEED", "BlockHash", "BlockHasher", "ExtraKey", "KeySource", "ScaledHashes", "cache_key", "hash_block"]
+
+BlockHash = NewType("BlockHash", bytes)
+# (domain, value): b"salt", b"ext:<name>", b"media" … A domain belongs to one source.
+ExtraKey = tuple[bytes, bytes]
+# Keys of a request that matter in its tokens [start, stop).
+KeySource = Callable[[Request, int, int], Iterable[ExtraKey]]
+
+# Fixed: a cryptographic hash needs no secret, and engines that share a cache must agree.
+ROOT_SEED = b"corefw kv cache, root of all prefixes, 1"
+
+_ALGORITHMS: dict[str, Callable[[bytes], bytes]] = {"sha256": lambda data: hashlib.sha256(data).digest()}
+
+
+def _field(domain: bytes, payload: bytes) -> bytes:
+    return struct.pack(">IQ", len(domain), len(payload)) + domain + payload
+
+
+def hash_block(
+    parent: bytes, token_ids: Sequence[int], extra_keys: Iterable[ExtraKey] = (), *, algorithm: str = "sha256"
+) -> BlockHash:
+    """The hash of one block.
+
+    Args:
+        parent: hash of the block before it, ``ROOT_SEED``'s hash for the first one (empty means the same).
+        token_ids: the block's tokens.
+        extra_keys: what else the KV depends on; their order doesn't matter.
+        algorithm: name of the hash.
+    """
+    digest = _ALGORITHMS[algorithm]
+    fields = [_field(b"parent", parent or digest(ROOT_SEED))]
+    fields.append(_field(b"tokens", struct.pack(f"<{len(token_ids)}q", *token_ids)))
+    fields.extend(_field(domain, value) for domain, value in sorted(extra_keys))
+    return BlockHash(digest(b"".join(fields)))
+
+
+def cache_key(block_hash: bytes, group_id: int) -> bytes:
+    """The prefix cache's key of a block of that KV-cache group: the group id follows in four bytes, no tuple."""
+    return block_hash + group_id.to_bytes(4, "big")
+
+
+def _salt(request: Request, start: int, _stop: int) -> Iterable[ExtraKey]:
+    # The chain carries it on: one place at the front separates everything behind it.
+    if start == 0 and request.cache_salt is not None:
+        yield b"salt", request.cache_salt.encode("utf-8", "surrogatepass")
+
+
+class BlockHasher:
+    """Extends a request's chain of block hashes as its tokens grow.
+
+    Args:
+        block_size: tokens a hash.
+        algorithm: name of the hash.
+        sources: what else than tokens and salt the KV depends on.
+    """
+
+    def __init__(self, block_size: int, algorithm: str = "sha256", sources: Sequence[KeySource] = ()) -> None:
+        if algorithm not in _ALGORITHMS:
+            raise ConfigError(
+                f"--prefix-caching-hash-algo {algorithm[:40]!r} is unknown; use one of {', '.join(_ALGORITHMS)}"
+            )
+        self.block_size = block_size
+        self._algorithm = algorithm
+        self._sources = (_salt, *sources)
+
+    def extend(self, request: Request) -> None:
+        """Hash the full blocks of the request's tokens that aren't hashed yet."""
+        hashes, size = request.block_hashes, self.block_size
+        for start in range(len(hashes) * size, request.num_tokens - size + 1, size):
+            stop = start + size
+            keys = [key for source in self._sources for key in source(request, start, stop)]
+            parent = hashes[-1] if hashes else b""
+            hashes.append(hash_block(parent, request.token_ids[start:stop], keys, algorithm=self._algorithm))
+
+
+class ScaledHashes(Sequence[bytes]):
+    """The hashes of blocks ``scale`` hash blocks long: a chained hash of a block's last part covers all of it."""
+
+    def __init__(self, hashes: Sequence[bytes], scale: int) -> None:
+        self._hashes = hashes
+        self._scale = scale
+
+    def __len__(self) -> int:
+        return len(self._hashes) // self._scale
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return self._hashes[(index % len(self) + 1) * self._scale - 1]

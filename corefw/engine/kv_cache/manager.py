@@ -1,0 +1,145 @@
+"""KV blocks for the scheduler: prefix hits, slots for the next tokens, all groups at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from corefw.engine.kv_cache.block import KVCacheBlock
+from corefw.engine.kv_cache.group import KVCacheGroup
+from corefw.engine.kv_cache.hashing import BlockHasher
+from corefw.engine.kv_cache.pool import BlockPool
+from corefw.engine.kv_cache.specs import SpecRegistry
+from corefw.engine.request import Request
+from corefw.errors import ConfigError
+from corefw.interfaces.kv_cache import KVCacheSpec
+
+__all__ = ["KVCacheManager", "PrefixHit"]
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixHit:
+    """A prefix found in the cache. Nothing is held yet.
+
+    Attributes:
+        num_tokens: its length.
+        blocks: one list a group.
+    """
+
+    num_tokens: int
+    blocks: tuple[list[KVCacheBlock], ...]
+
+
+class KVCacheManager:
+    """Block tables of all requests over all KV-cache groups, out of one pool.
+
+    Args:
+        specs: one a group.
+        registry: finds each spec's plugin.
+        num_blocks: of the pool, the null block included.
+        hasher: makes the requests' hash chains; None switches prefix caching off.
+
+    Raises:
+        ConfigError: a group's block size isn't a multiple of the hash's, or its spec has no plugin.
+    """
+
+    def __init__(
+        self, specs: Sequence[KVCacheSpec], registry: SpecRegistry, num_blocks: int, hasher: BlockHasher | None
+    ) -> None:
+        self.pool = BlockPool(num_blocks)
+        self._hasher = hasher
+        self._groups = tuple(self._make_group(index, spec, registry) for index, spec in enumerate(specs))
+        self._no_hit = PrefixHit(0, tuple([] for _ in self._groups))
+
+    def _make_group(self, group_id: int, spec: KVCacheSpec, registry: SpecRegistry) -> KVCacheGroup:
+        hash_block_size = self._hasher.block_size if self._hasher else spec.block_size
+        if spec.block_size % hash_block_size:
+            raise ConfigError(
+                f"KV-cache group {group_id} has blocks of {spec.block_size} tokens, which is no multiple of the "
+                f"{hash_block_size} tokens that are hashed together"
+            )
+        return KVCacheGroup(group_id, spec, registry.resolve(spec), self.pool, hash_block_size)
+
+    @property
+    def caches_prefixes(self) -> bool:
+        """Whether prefixes are shared."""
+        return self._hasher is not None
+
+    def get_computed_blocks(self, request: Request) -> PrefixHit:
+        """The longest prefix that every group has, short of the last token: at least one token must be computed."""
+        if self._hasher is None:
+            return self._no_hit
+        self._hasher.extend(request)
+        num_tokens = self._longest_common_hit(request)
+        if num_tokens == 0:
+            return self._no_hit
+        blocks = tuple(group.hit_blocks(request.block_hashes, num_tokens) for group in self._groups)
+        return PrefixHit(num_tokens, blocks)
+
+    def _longest_common_hit(self, request: Request) -> int:
+        # A shorter prefix may suit a group less well (a window needs its own last blocks), so ask until all agree.
+        limit = request.num_tokens - 1
+        while limit > 0:
+            reach = min(group.longest_hit_tokens(request.block_hashes, limit) for group in self._groups)
+            if reach == limit or len(self._groups) == 1:
+                return reach
+            limit = reach
+        return 0
+
+    def num_blocks_wanted(self, request: Request, num_tokens: int, hit: PrefixHit | None = None) -> int:
+        """Free blocks that it takes to let the request hold that many tokens; cached ones that are free count too."""
+        found = (hit or self._no_hit).blocks
+        missing = sum(
+            group.num_missing_blocks(request.request_id, num_tokens, len(blocks))
+            for group, blocks in zip(self._groups, found, strict=True)
+        )
+        revived = sum(block.ref_count == 0 and not block.is_null for blocks in found for block in blocks)
+        return missing + revived
+
+    def allocate_slots(
+        self, request: Request, num_new_tokens: int, hit: PrefixHit | None = None
+    ) -> list[list[int]] | None:
+        """Make room for the request's next tokens.
+
+        Args:
+            request: its ``num_computed_tokens`` are where the new tokens start (behind the hit, if there is one).
+            num_new_tokens: tokens to compute.
+            hit: a prefix to start with, for a request that holds nothing.
+
+        Returns:
+            Ids of the newly allocated blocks, one list a group, those of the hit not included. None, with nothing
+            changed but blocks given back that no later token reads, if there aren't enough free blocks.
+        """
+        start = hit.num_tokens if hit else request.num_computed_tokens
+        num_tokens = start + num_new_tokens
+        for group in self._groups:
+            group.drop_unread(request.request_id, request.num_computed_tokens)
+        if self.num_blocks_wanted(request, num_tokens, hit) > self.pool.num_free_blocks:
+            return None
+        if hit:
+            # Before anything is allocated, or a group could be given a block that another one has just found.
+            for group, blocks in zip(self._groups, hit.blocks, strict=True):
+                group.take_hit(request.request_id, blocks)
+        return [group.grow(request.request_id, num_tokens) for group in self._groups]
+
+    def block_ids(self, request: Request) -> list[list[int]]:
+        """The request's block tables, one a group."""
+        return [group.block_ids(request.request_id) for group in self._groups]
+
+    def cache_blocks(self, request: Request) -> None:
+        """Make the request's full blocks findable, as far as its tokens are computed. Call only after the step."""
+        if self._hasher is None:
+            return
+        if request.num_computed_tokens // self._hasher.block_size > len(request.block_hashes):
+            self._hasher.extend(request)
+        for group in self._groups:
+            group.cache_full_blocks(request.request_id, request.block_hashes, request.num_computed_tokens)
+
+    def free(self, request: Request) -> None:
+        """Give back all blocks of the request; what is cached of them stays findable until it is reused."""
+        for group in self._groups:
+            group.free(request.request_id)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget what is cached. False (and nothing done) while a request holds blocks."""
+        return self.pool.reset_cache()

@@ -1,0 +1,145 @@
+"""From measured memory to a runtime plan: groups, number of blocks, the context length that fits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from corefw.config.engine_config import EngineConfig
+from corefw.config.runtime_plan import RuntimePlan
+from corefw.engine.kv_cache.specs import SpecRegistry
+from corefw.errors import ConfigError
+from corefw.interfaces.executor import WorkerReport
+from corefw.interfaces.kv_cache import KVCacheSpec
+
+if TYPE_CHECKING:
+    from corefw.plugin_system.manager import PluginManager
+
+__all__ = ["plan_runtime"]
+
+Decision = tuple[str, str, str]
+_MIN_BLOCKS = 2  # the null block, and one to work with
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    spec: KVCacheSpec
+    layers: tuple[str, ...]
+
+
+def plan_runtime(
+    config: EngineConfig, reports: Sequence[WorkerReport], plugins: PluginManager
+) -> tuple[RuntimePlan, list[KVCacheSpec]]:
+    """Size the KV cache for all ranks alike.
+
+    Every rank gets the same number of blocks: what the rank with the least room holds. A block takes one page in each
+    of a rank's layers.
+
+    Args:
+        config: what the user set.
+        reports: one a rank.
+        plugins: for the plugins of the specs.
+
+    Returns:
+        The plan, and one spec a KV-cache group in the order of ``plan.layer_groups``.
+
+    Raises:
+        ConfigError: a spec has no plugin, memory doesn't hold two blocks, or not the context length that was set.
+    """
+    if not reports:
+        raise ConfigError("no worker reported its KV-cache layers; the executor gave no report")
+    registry = SpecRegistry.from_plugins(plugins)
+    groups = _group_layers(reports, registry)
+    num_blocks, decision = _count_blocks(config, reports)
+    max_model_len, fitted = _fit_length(config, groups, registry, num_blocks)
+    plan = RuntimePlan(
+        num_blocks=num_blocks,
+        block_size=math.gcd(*(group.spec.block_size for group in groups)),
+        max_model_len=max_model_len,
+        kv_cache_bytes=num_blocks * max(_bytes_per_block(report) for report in reports),
+        attention_backend=reports[0].attention_backend,
+        layer_groups=tuple(group.layers for group in groups),
+        decisions=(*reports[0].decisions, decision, *fitted),
+    )
+    return plan, [group.spec for group in groups]
+
+
+def _group_layers(reports: Sequence[WorkerReport], registry: SpecRegistry) -> list[_Group]:
+    """Layers by their plugin's group key, in the order in which the ranks name them."""
+    specs: dict[Hashable, KVCacheSpec] = {}
+    layers: dict[Hashable, dict[str, None]] = {}
+    key_of_layer: dict[str, Hashable] = {}
+    for rank, report in enumerate(reports):
+        for layer, spec in report.kv_cache_specs.items():
+            key = registry.resolve(spec).group_key(spec)
+            if key_of_layer.setdefault(layer, key) != key:
+                raise ConfigError(f"layer {layer} has another kind of KV cache on rank {rank} than on a rank before it")
+            specs.setdefault(key, spec)
+            layers.setdefault(key, {})[layer] = None
+    if not specs:
+        raise ConfigError("the model has no layer with a KV cache; this scheduler can't serve it")
+    return [_Group(spec, tuple(layers[key])) for key, spec in specs.items()]
+
+
+def _bytes_per_block(report: WorkerReport) -> int:
+    return sum(spec.page_bytes for spec in report.kv_cache_specs.values())
+
+
+def _count_blocks(config: EngineConfig, reports: Sequence[WorkerReport]) -> tuple[int, Decision]:
+    override, memory = config.cache.num_gpu_blocks_override, config.cache.kv_cache_memory
+    by_rank = [(memory or report.available_kv_bytes) // max(1, _bytes_per_block(report)) for report in reports]
+    num_blocks = min(by_rank)
+    rank = by_rank.index(num_blocks)
+    if override is not None:
+        return override, ("num_blocks", str(override), f"--num-gpu-blocks-override (memory would give {num_blocks})")
+    page_bytes = _bytes_per_block(reports[rank])
+    available = memory or reports[rank].available_kv_bytes
+    source = "--kv-cache-memory" if memory else f"measured on rank {rank}"
+    if num_blocks < _MIN_BLOCKS:
+        raise ConfigError(
+            f"the KV cache has room for {num_blocks} blocks and needs at least {_MIN_BLOCKS}: a block takes "
+            f"{page_bytes} bytes, {max(0, available)} are available ({source}); raise --kv-cache-memory, free memory, "
+            f"or lower --block-size"
+        )
+    return num_blocks, ("num_blocks", str(num_blocks), f"{available} bytes ({source}), {page_bytes} a block")
+
+
+def _fit_length(
+    config: EngineConfig, groups: Sequence[_Group], registry: SpecRegistry, num_blocks: int
+) -> tuple[int, tuple[Decision, ...]]:
+    """The context length, shortened to what one request alone can hold, unless the user insists on it."""
+
+    def wanted_blocks(num_tokens: int) -> int:
+        return sum(registry.resolve(group.spec).num_blocks_for(group.spec, num_tokens) for group in groups)
+
+    asked = config.max_model_len
+    usable = num_blocks - 1  # without the null block
+    if wanted_blocks(asked) <= usable:
+        return asked, ()
+    fitting = _largest(asked, lambda num_tokens: wanted_blocks(num_tokens) <= usable)
+    shortage = f"{asked} tokens need {wanted_blocks(asked)} KV blocks, {usable} are usable"
+    if config.model.max_model_len is not None:
+        raise ConfigError(
+            f"--max-model-len {asked} doesn't fit the KV cache: {shortage}; the largest that fits is {fitting}. "
+            f"{_how_to_help(config)}"
+        )
+    if fitting < 1:
+        raise ConfigError(f"the KV cache can't hold a single token: {shortage}. {_how_to_help(config)}")
+    return fitting, (("max_model_len", str(fitting), f"the model declares {asked}, but {shortage}"),)
+
+
+def _how_to_help(config: EngineConfig) -> str:
+    if config.cache.num_gpu_blocks_override is not None:
+        return "Raise or leave out --num-gpu-blocks-override, or lower --max-model-len"
+    return "Raise --kv-cache-memory (or free memory), or lower --max-model-len"
+
+
+def _largest(high: int, fits: Callable[[int], bool]) -> int:
+    """The largest number in [0, high) that fits; what is smaller than one that fits, fits too."""
+    low = 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,151 @@
+"""One request as the scheduler sees it: its tokens, how many of them are computed, and where it stands."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from corefw.errors import EngineError
+from corefw.messages.outputs import FinishReason
+from corefw.messages.request import EngineCoreRequest
+
+__all__ = ["Request", "RequestStatus"]
+
+
+class RequestStatus(Enum):
+    """Where a request stands. Which moves are legal is written down in ``_TRANSITIONS``."""
+
+    WAITING = "waiting"
+    BLOCKED = "blocked"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    FINISHED_STOP = "finished: stop"
+    FINISHED_LENGTH = "finished: length"
+    FINISHED_ABORT = "finished: abort"
+    FINISHED_ERROR = "finished: error"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing can follow."""
+        return self in _FINISHED.values()
+
+    @classmethod
+    def finished(cls, reason: FinishReason) -> RequestStatus:
+        """The status of a request that ended for that reason."""
+        return _FINISHED[reason]
+
+
+_FINISHED = {
+    FinishReason.STOP: RequestStatus.FINISHED_STOP,
+    FinishReason.LENGTH: RequestStatus.FINISHED_LENGTH,
+    FinishReason.ABORT: RequestStatus.FINISHED_ABORT,
+    FinishReason.ERROR: RequestStatus.FINISHED_ERROR,
+}
+_ENDS = frozenset(_FINISHED.values())
+
+_TRANSITIONS: dict[RequestStatus, frozenset[RequestStatus]] = {
+    RequestStatus.WAITING: _ENDS | {RequestStatus.BLOCKED, RequestStatus.RUNNING},
+    RequestStatus.BLOCKED: _ENDS | {RequestStatus.WAITING, RequestStatus.PREEMPTED},
+    RequestStatus.RUNNING: _ENDS | {RequestStatus.PREEMPTED},
+    RequestStatus.PREEMPTED: _ENDS | {RequestStatus.BLOCKED, RequestStatus.RUNNING},
+    **{end: frozenset() for end in _ENDS},
+}
+
+
+class Request:
+    """A sequence to continue. Owned by one scheduler; nobody else changes it.
+
+    Attributes:
+        token_ids: prompt, then every output token, prior ones included. The only list of them; it only grows.
+        num_computed_tokens: leading tokens whose KV lies in the request's blocks.
+        num_prior_tokens: output tokens that were produced elsewhere and are never sent out again.
+        num_cached_tokens: prompt tokens found in the prefix cache at the first admission; None before it.
+        num_preemptions: how often it had to give its blocks back.
+        block_hashes: chained hashes of the leading full hash blocks, as far as they were needed.
+        turn: place among waiting requests with the same key; None before the request first waits.
+        in_worker: whether the worker holds the request.
+        has_output: whether an output has gone out.
+    """
+
+    __slots__ = (
+        "_status",
+        "arrival_s",
+        "block_hashes",
+        "cache_salt",
+        "end_ids",
+        "eos_ids",
+        "extra",
+        "has_output",
+        "in_worker",
+        "num_cached_tokens",
+        "num_computed_tokens",
+        "num_preemptions",
+        "num_prior_tokens",
+        "params",
+        "priority",
+        "prompt_ids",
+        "request_id",
+        "stop_ids",
+        "token_ids",
+        "turn",
+    )
+
+    def __init__(self, raw: EngineCoreRequest) -> None:
+        self.request_id = raw.request_id
+        self.prompt_ids = raw.prompt_ids
+        self.params = raw.params
+        self.eos_ids = raw.eos_ids
+        self.arrival_s = raw.arrival_s
+        self.priority = raw.priority
+        self.cache_salt = raw.cache_salt
+        self.extra = raw.extra
+        self.end_ids = frozenset() if raw.params.ignore_eos else frozenset(raw.eos_ids)
+        self.stop_ids = frozenset(raw.params.stop_token_ids)
+        self.token_ids = [*raw.prompt_ids, *raw.prior_output_ids]
+        self.num_prior_tokens = len(raw.prior_output_ids)
+        self.num_computed_tokens = 0
+        self.num_cached_tokens: int | None = None
+        self.num_preemptions = 0
+        self.block_hashes: list[bytes] = []
+        self.turn: int | None = None
+        self.in_worker = False
+        self.has_output = False
+        self._status = RequestStatus.WAITING
+
+    def __repr__(self) -> str:
+        progress = f"{self.num_computed_tokens}/{self.num_tokens}"
+        return f"Request({self.request_id!r}, {self._status.value}, computed {progress})"
+
+    @property
+    def status(self) -> RequestStatus:
+        """Where it stands."""
+        return self._status
+
+    def move_to(self, status: RequestStatus) -> None:
+        """Change the status.
+
+        Raises:
+            EngineError: there is no such way.
+        """
+        if status not in _TRANSITIONS[self._status]:
+            raise EngineError(f"request {self.request_id[:80]} can't go from {self._status.value} to {status.value}")
+        self._status = status
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens known: prompt and outputs."""
+        return len(self.token_ids)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.prompt_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Output tokens so far, prior ones included."""
+        return len(self.token_ids) - len(self.prompt_ids)
+
+    @property
+    def output_ids(self) -> list[int]:
+        """A copy of the output tokens so far, prior ones included."""
+        return self.token_ids[len(self.prompt_ids) :]

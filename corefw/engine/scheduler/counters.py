@@ -1,0 +1,32 @@
+"""What the scheduler counts from its start on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from corefw.engine.request import Request
+
+__all__ = ["Counters"]
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since the start; the fields are those of ``SchedulerStats``."""
+
+    num_steps: int = 0
+    num_preemptions: int = 0
+    prefix_queries_tokens: int = 0
+    prefix_hits_tokens: int = 0
+    num_prompt_tokens: int = 0
+    num_generation_tokens: int = 0
+
+    def count_lookup(self, request: Request) -> None:
+        """A request was admitted for the first time, with its prefix looked up."""
+        self.prefix_queries_tokens += request.num_prompt_tokens
+        self.prefix_hits_tokens += request.num_cached_tokens or 0
+
+    def count_computed(self, request: Request, num_tokens: int) -> None:
+        """So many tokens were just added to the request's computed ones."""
+        num_before = request.num_computed_tokens - num_tokens
+        num_prompt = request.num_prompt_tokens
+        self.num_prompt_tokens += min(request.num_computed_tokens, num_prompt) - min(num_before, num_prompt)

@@ -1,0 +1,42 @@
+"""When an output ends. The order of the checks is the meaning of ``finish_reason``, so it stands here alone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from corefw.engine.request import Request
+from corefw.messages.outputs import FinishReason
+
+__all__ = ["Stop", "check_stop"]
+
+
+class Stop(NamedTuple):
+    """The end of an output.
+
+    Attributes:
+        reason: goes to the client.
+        token_id: the stop token that the client named, None for the model's own end and for limits.
+    """
+
+    reason: FinishReason
+    token_id: int | None = None
+
+
+def check_stop(request: Request, max_model_len: int) -> Stop | None:
+    """Whether the request's last token, an output token, ends it.
+
+    1. The model's end tokens, unless they are to be ignored, then the client's stop tokens; both only from
+       ``min_tokens`` output tokens on. 2. ``max_tokens``. 3. The context. So an end token at the limit is a stop.
+    """
+    params = request.params
+    token_id = request.token_ids[-1]
+    if request.num_output_tokens >= params.min_tokens:
+        if token_id in request.end_ids:
+            return Stop(FinishReason.STOP)
+        if token_id in request.stop_ids:
+            return Stop(FinishReason.STOP, token_id)
+    if params.max_tokens is not None and request.num_output_tokens >= params.max_tokens:
+        return Stop(FinishReason.LENGTH)
+    if request.num_tokens >= max_model_len:
+        return Stop(FinishReason.LENGTH)
+    return None

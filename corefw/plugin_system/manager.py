@@ -148,7 +148,7 @@ class PluginManager:
         Args:
             process: ``front_end``, ``engine_core``, ``worker`` or ``cli``.
         """
-        role = Process(process)
+        role = _role(process)
         for plugin in self.load_all(_GENERAL):
             if plugin.name not in self._announced:
                 self._announced.add(plugin.name)
@@ -255,6 +255,12 @@ def read_allowlist(allow: str | None) -> Allowlist:
         return Allowlist.parse(allow, "--plugins")
     variable = env.plugins_allowlist()
     return Allowlist.parse(variable, "--plugins" if variable is None else "VLLM_PLUGINS")
+
+
+def _role(process: str) -> Process:
+    if process not in list(Process):
+        raise PluginError(f"there is no process role {process[:80]!r}; {suggestion(process, Process)}")
+    return Process(process)
 
 
 def _words(verdict: Verdict) -> tuple[str, str]:

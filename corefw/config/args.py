@@ -14,6 +14,7 @@ from typing import Any
 from corefw.config.engine_config import (
     CacheConfig,
     CompilationConfig,
+    DeviceConfig,
     FrontendConfig,
     LoadConfig,
     ModelConfig,
@@ -32,6 +33,7 @@ SECTIONS: dict[str, type] = {
     "cache": CacheConfig,
     "scheduler": SchedulerConfig,
     "parallel": ParallelConfig,
+    "device": DeviceConfig,
     "compilation": CompilationConfig,
     "plugins": PluginConfig,
     "frontend": FrontendConfig,

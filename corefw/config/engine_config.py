@@ -15,6 +15,7 @@ __all__ = [
     "DTYPES",
     "CacheConfig",
     "CompilationConfig",
+    "DeviceConfig",
     "EngineConfig",
     "FrontendConfig",
     "LoadConfig",
@@ -105,6 +106,13 @@ class ParallelConfig:
 
     distributed_executor_backend: str = option("uni", "executor by name or module:Class")
     tensor_parallel_size: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceConfig:
+    """Which hardware; only the resolver reads it, the result is ``EngineConfig.platform``."""
+
+    platform: str | None = option(None, "platform by name; default: an external one that is available, else a built-in")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["resolve_config", "resolve_model", "with_tokenizer_size"]
 
-_PLUGIN_SECTIONS = tuple(name for name in SECTIONS if name != "server")
+# The sections that platforms and plugins may propose changes to.
+_OPEN_SECTIONS = tuple(name for name in SECTIONS if name not in ("server", "device"))
 
 
 def resolve_config(args: UserArgs, plugins: PluginManager) -> EngineConfig:
@@ -36,7 +37,8 @@ def resolve_config(args: UserArgs, plugins: PluginManager) -> EngineConfig:
         ConfigError: a setting can't be honoured, with what is accepted.
     """
     info, selections = resolve_model(args, plugins)
-    platform, selection = _choose_platform(plugins)
+    device = _section(SECTIONS["device"], args.section("device"))
+    platform, selection = _choose_platform(device.platform, plugins)
     selections = [*selections, selection]
     sections, changes = _apply_proposals(args, platform.propose(info, args.explicit))
     model = _section(ModelConfig, sections["model"])
@@ -90,31 +92,29 @@ def _resolve_files(reference: str, revision: str | None, plugins: PluginManager)
         selection = select("model source", [(s.name, lambda s=s: s.supports(reference)) for s in sources])
     except ConfigError as error:
         raise ModelSourceError(f"the model {reference[:200]!r} can't be found: {error}") from None
-    options = SourceOptions(
-        cache_dir=str(env.cache_dir() / "models"), revision=revision, offline=env.hub_offline()
-    )
+    options = SourceOptions(cache_dir=str(env.cache_dir() / "models"), revision=revision, offline=env.hub_offline())
     source = next(s for s in sources if s.name == selection.chosen)
     return source.resolve(reference, options), selection
 
 
-def _choose_platform(plugins: PluginManager) -> tuple[Platform, Selection]:
+def _choose_platform(named: str | None, plugins: PluginManager) -> tuple[Platform, Selection]:
     """An available external platform goes over a built-in one; two external ones are an error."""
-    platforms: dict[str, Platform] = {name: plugins.get("platform_plugins", name)() for name in _platform_names(plugins)}
+    loaded = sorted(plugins.load_all("platform_plugins"), key=lambda plugin: plugin.builtin)
+    platforms: dict[str, Platform] = {plugin.name: plugin.value() for plugin in loaded}
+    reasons = {name: platform.unavailable_reason() for name, platform in platforms.items()}
+    external = [plugin.name for plugin in loaded if not plugin.builtin and reasons[plugin.name] is None]
+    if named is None and len(external) > 1:
+        raise ConfigError(f"several platforms are available: {', '.join(external)}; choose one with --platform")
     selection = select(
-        "platform", [(name, platform.unavailable_reason) for name, platform in platforms.items()]
+        "platform", [(name, lambda reason=reason: reason) for name, reason in reasons.items()], named=named
     )
     return platforms[selection.chosen], selection
-
-
-def _platform_names(plugins: PluginManager) -> Sequence[str]:
-    names = plugins.names("platform_plugins")
-    return sorted(names, key=lambda name: name == "cpu")
 
 
 def _apply_proposals(
     args: UserArgs, proposals: Sequence[Proposal]
 ) -> tuple[dict[str, dict[str, Any]], list[tuple[str, str, str]]]:
-    sections = {name: args.section(name) for name in _PLUGIN_SECTIONS}
+    sections = {name: args.section(name) for name in _OPEN_SECTIONS}
     changes = []
     for proposal in proposals:
         key = f"{proposal.section}.{proposal.field}"

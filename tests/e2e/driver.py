@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from corefw.config.args import UserArgs
 from corefw.engine.llm_engine import LLMEngine
-from corefw.engine.resolver import resolve_config, with_tokenizer_size
 from corefw.frontend.renderer import Renderer
+
+from corefw.config.args import UserArgs
+from corefw.engine.resolver import resolve_config, with_tokenizer_size
 from corefw.messages.outputs import FinishReason, PositionLogprobs
 from corefw.messages.request import EngineCoreRequest
 from corefw.messages.sampling import SamplingParams

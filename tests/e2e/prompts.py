@@ -14,7 +14,7 @@ PROMPTS = (
     "El perro corre por el",
     "日本の首都は",
     "SELECT name, age FROM users WHERE",
-    "{\"name\": \"Ada\", \"born\":",
+    '{"name": "Ada", "born":',
     "serving serving serving serving serving serving serving",
     "In 1969, Apollo 11 landed on the Moon. " * 12,
     "a",

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from corefw.engine.llm_engine import LLMEngine
 from corefw.frontend.renderer import Renderer
+
 from corefw.messages.sampling import SamplingParams
 from tests.e2e.driver import open_engine, request, run, tokens
 from tests.e2e.prompts import PROMPTS

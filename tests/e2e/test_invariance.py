@@ -1,13 +1,13 @@
-"""Tokens depend on the request alone: not on the batch, the chunks, the cache, a preemption, or where it was resumed."""
+"""Tokens depend on the request alone: not on batch, chunks, cache or a preemption, nor on where it was resumed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-
 from corefw.engine.llm_engine import LLMEngine
 from corefw.frontend.renderer import Renderer
+
 from corefw.messages.sampling import SamplingParams
 from tests.e2e.driver import Result, open_engine, request, run, tokens
 from tests.e2e.prompts import PROMPTS

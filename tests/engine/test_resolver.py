@@ -1,0 +1,163 @@
+"""From what the user said to a frozen configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from corefw.config.args import UserArgs
+from corefw.config.model_info import ModelFiles, ModelInfo
+from corefw.engine.resolver import resolve_config, with_tokenizer_size
+from corefw.errors import ConfigError, ModelSourceError
+from corefw.interfaces.model_loader import ModelLoader
+from corefw.interfaces.model_source import ModelSource, SourceOptions
+from corefw.interfaces.platform import DeviceRuntime, Platform, Proposal
+from corefw.interfaces.selection import Selection
+from corefw.plugin_system.manager import LoadedPlugin
+
+
+class Source(ModelSource):
+    name = "memory"
+
+    def supports(self, reference: str) -> str | None:
+        return None if reference.startswith("mem:") else "does not start with mem:"
+
+    def resolve(self, reference: str, options: SourceOptions) -> ModelFiles:
+        return ModelFiles(reference=reference, source=self.name, root="/", weights=("w",))
+
+
+class Loader(ModelLoader):
+    name = "memory"
+
+    def supports(self, files: ModelFiles) -> str | None:
+        return None
+
+    def read_info(self, files: ModelFiles) -> ModelInfo:
+        return ModelInfo(
+            files=files,
+            loader=self.name,
+            architecture="X",
+            hf_config={"num_hidden_layers": 1},
+            checkpoint_dtype=files.reference.removeprefix("mem:"),
+            max_position=64,
+            vocab_size=10,
+            eos_ids=(1,),
+        )
+
+    def weights(self, info: ModelInfo, dtype: Any) -> Any:
+        return iter(())
+
+
+class Device(Platform):
+    name = "plain"
+    device_type = "cpu"
+    reason: ClassVar[str | None] = None
+    has: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
+
+    def unavailable_reason(self) -> str | None:
+        return self.reason
+
+    def dtypes(self) -> Sequence[str]:
+        return self.has
+
+    def attention_order(self) -> Sequence[str]:
+        return ()
+
+    def propose(self, model: ModelInfo, explicit: frozenset[str]) -> Sequence[Proposal]:
+        return (Proposal("scheduler", "max_num_seqs", 7, "seven is right here"),)
+
+    def runtime(self, local_rank: int) -> DeviceRuntime:
+        raise NotImplementedError
+
+
+def platform(name: str, reason: str | None = None, has: tuple[str, ...] = Device.has) -> type[Device]:
+    return type(name, (Device,), {"name": name, "reason": reason, "has": has})
+
+
+class Plugins:
+    """A plugin set in memory, with the face of the manager that the resolver uses."""
+
+    def __init__(self, *platforms: tuple[str, type[Platform]]) -> None:
+        self.platforms = platforms or (("corefw", platform("plain")),)
+        self.selections: list[Selection] = []
+
+    def names(self, group: str) -> tuple[str, ...]:
+        return ("memory",)
+
+    def get(self, group: str, name: str) -> Any:
+        return {"model_sources": Source, "model_loaders": Loader}[group]
+
+    def load_all(self, group: str) -> tuple[LoadedPlugin, ...]:
+        return tuple(LoadedPlugin(kind.name, owner, kind) for owner, kind in self.platforms)
+
+    def record(self, selection: Selection) -> None:
+        self.selections.append(selection)
+
+    def resolved(self) -> tuple[()]:
+        return ()
+
+
+def resolve(plugins: Any = None, **keywords: object) -> Any:
+    return resolve_config(UserArgs.from_keywords(**{"model": "mem:bfloat16", **keywords}), plugins or Plugins())
+
+
+def test_a_proposal_changes_a_default_and_keeps_its_reason() -> None:
+    config = resolve()
+    assert config.scheduler.max_num_seqs == 7
+    assert ("scheduler.max_num_seqs", "7", "seven is right here") in config.decisions
+
+
+def test_what_the_user_set_beats_a_proposal() -> None:
+    assert resolve(max_num_seqs=3).scheduler.max_num_seqs == 3
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "has", "chosen"),
+    [
+        ("bfloat16", ("float32", "bfloat16"), "bfloat16"),
+        ("float32", ("bfloat16", "float32"), "float32"),
+        ("block", ("bfloat16", "float32"), "bfloat16"),
+        ("block", ("float32",), "float32"),
+        ("float16", ("bfloat16", "float32"), "bfloat16"),
+    ],
+)
+def test_the_automatic_dtype_follows_checkpoint_and_device(checkpoint: str, has: tuple[str, ...], chosen: str) -> None:
+    plugins = Plugins(("corefw", platform("plain", has=has)))
+    assert resolve(plugins, model=f"mem:{checkpoint}").dtype == chosen
+
+
+def test_a_dtype_that_the_device_lacks_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--dtype float16 isn't available on platform plain"):
+        resolve(dtype="float16")
+
+
+def test_an_external_platform_goes_over_a_built_in_one() -> None:
+    config = resolve(Plugins(("corefw", platform("plain")), ("acme", platform("fast"))))
+    assert config.platform == "fast"
+
+
+def test_an_unavailable_external_platform_leaves_the_built_in_one_and_its_reason() -> None:
+    plugins = Plugins(("corefw", platform("plain")), ("acme", platform("fast", "no such card")))
+    config = resolve(plugins)
+    assert config.platform == "plain"
+    assert "not fast: no such card" in str(plugins.selections[-1])
+
+
+def test_two_available_external_platforms_need_a_name() -> None:
+    platforms = (("corefw", platform("plain")), ("a", platform("one")), ("b", platform("two")))
+    with pytest.raises(ConfigError, match=r"one, two; choose one with --platform"):
+        resolve(Plugins(*platforms))
+    assert resolve(Plugins(*platforms), platform="two").platform == "two"
+
+
+def test_a_reference_that_no_source_knows_says_what_each_expects() -> None:
+    with pytest.raises(ModelSourceError, match="does not start with mem:"):
+        resolve(model="elsewhere")
+
+
+def test_the_tokenizer_size_never_exceeds_the_vocabulary() -> None:
+    config = resolve()
+    assert with_tokenizer_size(config, 8).model_info.hf_config["tokenizer_size"] == 8
+    assert with_tokenizer_size(config, 99).model_info.hf_config["tokenizer_size"] == 10

@@ -47,9 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"corefw {__version__}")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
-    serve = commands.add_parser(
-        "serve", help="serve a model over the OpenAI-compatible HTTP API", allow_abbrev=False
-    )
+    serve = commands.add_parser("serve", help="serve a model over the OpenAI-compatible HTTP API", allow_abbrev=False)
     serve.add_argument(
         "model.model",
         metavar="MODEL",

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
-from corefw import env
 from corefw.config.args import UserArgs
-from corefw.plugin_system.manager import PluginManager
+from corefw.plugin_system.report import format_rows, survey
 
 __all__ = ["list_plugins"]
 
 
 def list_plugins(namespace: argparse.Namespace) -> int:
-    """Print a table by metadata alone: nothing is imported."""
+    """Print a table by metadata alone: nothing is imported. 1 when a start with these settings would fail."""
     section = UserArgs.from_namespace(namespace).section("plugins")
-    allow = section.get("plugins", env.plugins_allowlist())
-    manager = PluginManager.discover(allow, section.get("plugin_policy", "normal"))
-    rows = [("GROUP", "NAME", "DISTRIBUTION", "STATE", "REASON"), *manager.report()]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)]
-        print("  ".join([*cells, row[4]]).rstrip())
-    return 0
+    found = survey(section.get("plugins"))
+    print(format_rows(found.rows))
+    for problem in found.problems:
+        print(f"corefw plugins: problem: {problem}", file=sys.stderr)
+    return 1 if found.problems else 0

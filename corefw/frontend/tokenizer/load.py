@@ -1,0 +1,51 @@
+"""Chooses where the tokenizer comes from: what the operator named, else the model's own files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corefw.frontend.tokenizer.directory import tokenizer_from_path
+from corefw.frontend.tokenizer.disk_cache import TokenizerCache
+from corefw.frontend.tokenizer.gguf_vocabulary import tokenizer_from_gguf
+from corefw.models.loading.gguf_file import GGUFFile, has_gguf_magic
+
+if TYPE_CHECKING:
+    from corefw.config.engine_config import FrontendConfig, ModelConfig
+    from corefw.config.model_info import ModelInfo
+    from corefw.frontend.tokenizer.base import Tokenizer
+
+__all__ = ["load_tokenizer", "open_gguf"]
+
+
+def load_tokenizer(info: ModelInfo, model: ModelConfig, frontend: FrontendConfig) -> Tokenizer:
+    """The tokenizer of a model.
+
+    Args:
+        info: where the model's files lie.
+        model: ``tokenizer`` overrides the model's own.
+        frontend: whether built tokenizers are kept on disk.
+
+    Raises:
+        ConfigError: there is none, or it can't be used; names the remedy.
+    """
+    if model.tokenizer is not None:
+        path = Path(model.tokenizer).expanduser()
+        return tokenizer_from_path(path, default_bos_id=info.bos_id, default_eos_ids=info.eos_ids)
+    gguf = open_gguf(info)
+    if gguf is None:
+        return tokenizer_from_path(Path(info.files.root), default_bos_id=info.bos_id, default_eos_ids=info.eos_ids)
+    return tokenizer_from_gguf(gguf.metadata, TokenizerCache(_header(gguf), enabled=frontend.tokenizer_cache))
+
+
+def open_gguf(info: ModelInfo) -> GGUFFile | None:
+    """The model's GGUF file, or None when it is of another format."""
+    weights = info.files.weights
+    return GGUFFile(weights[0]) if weights and has_gguf_magic(weights[0]) else None
+
+
+def _header(gguf: GGUFFile) -> bytes:
+    """Everything before the first tensor's data: cheaper to hash than to decode, and it holds all that matters."""
+    end = min((tensor.offset for tensor in gguf.tensors.values()), default=-1)
+    with Path(gguf.path).open("rb") as file:
+        return file.read(end)

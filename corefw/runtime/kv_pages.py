@@ -1,0 +1,64 @@
+"""The KV cache's memory: raw bytes in pages, and every layer's view of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from corefw.errors import EngineError
+from corefw.interfaces.attention import AttentionBackend
+from corefw.interfaces.kv_cache import FullAttentionSpec, KVCacheSpec
+
+__all__ = ["KVPages"]
+
+
+class KVPages:
+    """One byte buffer a KV-cache group, [layers, blocks, page bytes]; a block id names one page in each layer.
+
+    The memory isn't touched before a block is: blocks are cleared when the scheduler says so. The null block is
+    cleared now, since padding may read it.
+
+    Args:
+        groups: by KV-cache group the specs of its layers, by layer name.
+        num_blocks: pages a layer, the null block included.
+        device: where the cache lives.
+    """
+
+    def __init__(self, groups: Sequence[Mapping[str, KVCacheSpec]], num_blocks: int, device: torch.device) -> None:
+        self._groups = groups
+        self.buffers = [_allocate(specs, num_blocks, device) for specs in groups]
+        self.clear([[0]] * len(groups))
+
+    def views(self, backend: type[AttentionBackend]) -> dict[str, torch.Tensor]:
+        """By layer name the pages as the backend sees them, [blocks, *PageView.shape]."""
+        return {
+            name: _view(buffer[index], spec, backend)
+            for specs, buffer in zip(self._groups, self.buffers, strict=True)
+            for index, (name, spec) in enumerate(specs.items())
+        }
+
+    def clear(self, block_ids: Sequence[Sequence[int]]) -> None:
+        """Zero blocks, given by group."""
+        for buffer, ids in zip(self.buffers, block_ids, strict=True):
+            if ids:
+                buffer.index_fill_(1, torch.tensor(ids, device=buffer.device), 0)
+
+
+def _allocate(specs: Mapping[str, KVCacheSpec], num_blocks: int, device: torch.device) -> torch.Tensor:
+    sizes = {spec.page_bytes for spec in specs.values()}
+    if len(sizes) != 1:
+        raise EngineError(f"layers of one KV-cache group need pages of one size, got {sorted(sizes)} bytes")
+    return torch.empty((len(specs), num_blocks, sizes.pop()), dtype=torch.uint8, device=device)
+
+
+def _view(pages: torch.Tensor, spec: KVCacheSpec, backend: type[AttentionBackend]) -> torch.Tensor:
+    view = backend.page_view(spec)
+    dtype = getattr(torch, spec.dtype) if isinstance(spec, FullAttentionSpec) else torch.uint8
+    elements = pages.reshape(-1).view(dtype)
+    page_elements = spec.page_bytes // dtype.itemsize
+    needed = 1 + sum((extent - 1) * stride for extent, stride in zip(view.shape, view.strides, strict=True))
+    if needed * dtype.itemsize + view.extra_bytes > spec.page_bytes:
+        raise EngineError(f"attention backend {backend.name} sees more in a page than its {spec.page_bytes} bytes")
+    shape, strides = (len(pages), *view.shape), (page_elements, *view.strides)
+    return torch.as_strided(elements, shape, strides, elements.storage_offset())

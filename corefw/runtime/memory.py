@@ -1,0 +1,69 @@
+"""How much memory the KV cache may take, measured rather than guessed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from corefw.errors import ConfigError
+from corefw.runtime.model_runner.execution import RunnableModel, dummy_run
+from corefw.runtime.sampling.metadata import NO_LOGPROBS, SamplingMetadata
+from corefw.runtime.sampling.sampler import MAX_RANDOM_ROWS, Sampler
+
+if TYPE_CHECKING:
+    from corefw.config.engine_config import EngineConfig
+    from corefw.interfaces.platform import DeviceRuntime
+
+__all__ = ["available_kv_bytes"]
+
+
+def available_kv_bytes(config: EngineConfig, runtime: DeviceRuntime, model: RunnableModel, sampler: Sampler) -> int:
+    """The platform's share of what the largest step leaves free, or exactly what the user set.
+
+    Raises:
+        ConfigError: what the user set doesn't fit, or nothing is left.
+    """
+    headroom = _headroom_bytes(config, runtime, model, sampler)
+    wanted = config.cache.kv_cache_memory
+    if wanted is None:
+        return runtime.cache_budget_bytes(headroom)
+    if wanted > headroom:
+        raise ConfigError(
+            f"--kv-cache-memory {wanted} doesn't fit: of {runtime.total_memory_bytes()} bytes, {headroom} are free "
+            f"beside the weights and the largest step; set at most that, or a smaller --max-num-batched-tokens"
+        )
+    return wanted
+
+
+def _headroom_bytes(config: EngineConfig, runtime: DeviceRuntime, model: RunnableModel, sampler: Sampler) -> int:
+    """What is free now, less what the largest step took at its peak."""
+    free = runtime.free_memory_bytes()
+    runtime.reset_peak_memory()
+    before = runtime.peak_memory_bytes()
+    scheduler = config.scheduler
+    num_rows = min(scheduler.max_num_seqs, scheduler.max_num_batched_tokens)
+    logits = dummy_run(model, runtime.device, scheduler.max_num_batched_tokens, num_rows)
+    # The sampler works on groups of rows, so one group has its peak.
+    with torch.inference_mode():
+        sampler(logits[:MAX_RANDOM_ROWS], _random_sampling(min(num_rows, MAX_RANDOM_ROWS)))
+    runtime.synchronize()
+    return max(0, free - (runtime.peak_memory_bytes() - before))
+
+
+def _random_sampling(num_rows: int) -> SamplingMetadata:
+    """The most expensive parameters."""
+    whole = np.zeros(num_rows, dtype=np.int64)
+    none = np.zeros(0, dtype=np.int64)
+    return SamplingMetadata(
+        temperature=np.ones(num_rows),
+        top_p=np.full(num_rows, 0.9),
+        top_k=whole,
+        min_p=np.zeros(num_rows),
+        seeds=whole,
+        positions=whole,
+        num_logprobs=np.full(num_rows, NO_LOGPROBS),
+        banned_rows=none,
+        banned_ids=none,
+    )

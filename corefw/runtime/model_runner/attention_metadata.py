@@ -1,0 +1,51 @@
+"""From a step's tensors to what the attention layers read: metadata and slots, by layer name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from corefw.interfaces.attention import AttentionBackend, AttentionBatch, AttentionLayerSpec
+from corefw.models.layers.forward_context import ForwardContext
+from corefw.runtime.model_runner.input_preparation import StepInputs
+
+__all__ = ["AttentionMetadataAssembly"]
+
+
+class AttentionMetadataAssembly:
+    """One builder a KV-cache group; its layers share what it builds.
+
+    Args:
+        backend: the chosen one.
+        groups: the layers of each KV-cache group.
+        block_size: tokens a block.
+        max_num_seqs: requests of a step at most.
+    """
+
+    def __init__(
+        self,
+        backend: type[AttentionBackend],
+        groups: Sequence[Sequence[AttentionLayerSpec]],
+        block_size: int,
+        max_num_seqs: int,
+    ) -> None:
+        self._block_size = block_size
+        self._groups = [
+            (backend.builder(layers, block_size, max_num_seqs), tuple(layer.name for layer in layers))
+            for layers in groups
+        ]
+
+    def assemble(self, inputs: StepInputs) -> ForwardContext:
+        """The step's context, valid until the next one is assembled."""
+        attention, slots = {}, {}
+        for index, (builder, names) in enumerate(self._groups):
+            batch = AttentionBatch(
+                num_tokens=inputs.num_tokens,
+                query_starts=inputs.query_starts,
+                seq_lens=inputs.seq_lens,
+                block_table=inputs.block_tables[index],
+                slot_mapping=inputs.slot_mappings[index],
+                block_size=self._block_size,
+            )
+            attention |= dict.fromkeys(names, builder.build(batch))
+            slots |= dict.fromkeys(names, inputs.slot_mappings[index])
+        return ForwardContext(attention, slots)

@@ -1,0 +1,59 @@
+"""The forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+from corefw.models.layers.forward_context import ForwardContext, set_forward_context
+from corefw.runtime.model_runner.input_preparation import StepInputs
+
+if TYPE_CHECKING:
+    from corefw.interfaces.attention import AttentionLayerSpec
+    from corefw.interfaces.kv_cache import KVCacheSpec
+
+__all__ = ["AttentionLayer", "Execution", "RunnableModel", "dummy_run"]
+
+
+class AttentionLayer(Protocol):
+    """What the runtime needs of an attention layer."""
+
+    spec: AttentionLayerSpec
+
+    def kv_cache_spec(self, block_size: int) -> KVCacheSpec: ...
+    def bind_pages(self, pages: torch.Tensor) -> None: ...
+
+
+class RunnableModel(Protocol):
+    """What the runtime needs of a model. E hidden elements, V vocabulary rows."""
+
+    @property
+    def attention_layers(self) -> Sequence[AttentionLayer]: ...
+    def __call__(self, input_ids_T: torch.Tensor, positions_T: torch.Tensor) -> torch.Tensor: ...
+    def compute_logits(self, hidden_RE: torch.Tensor) -> torch.Tensor: ...
+
+
+class Execution:
+    """Runs the model on a step's inputs."""
+
+    def __init__(self, model: RunnableModel) -> None:
+        self._model = model
+
+    def run(self, inputs: StepInputs, context: ForwardContext) -> torch.Tensor | None:
+        """Logits [S, V] of the requests that get a token; None where nobody does."""
+        with torch.inference_mode(), set_forward_context(context):
+            hidden_TE = self._model(inputs.input_ids, inputs.positions)
+            if not len(inputs.sampled):
+                return None
+            return self._model.compute_logits(hidden_TE[inputs.logits_indices])
+
+
+def dummy_run(model: RunnableModel, device: torch.device, num_tokens: int, num_rows: int) -> torch.Tensor:
+    """The largest step there can be, without a cache, to measure memory. Returns its logits [num_rows, V]."""
+    with torch.inference_mode(), set_forward_context(ForwardContext(None, {})):
+        input_ids = torch.zeros(num_tokens, dtype=torch.int64, device=device)
+        hidden_TE = model(input_ids, torch.arange(num_tokens, device=device))
+        rows = torch.arange(num_rows, device=device) % num_tokens
+        return model.compute_logits(hidden_TE[rows])

@@ -1,0 +1,71 @@
+"""The model runner: a step from the scheduler's words to sampled tokens. Only puts its parts together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from corefw.errors import EngineError
+from corefw.messages.outputs import ModelRunnerOutput
+from corefw.messages.scheduling import SchedulerOutput
+from corefw.runtime.kv_pages import KVPages
+from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAssembly
+from corefw.runtime.model_runner.batch_state import BatchState
+from corefw.runtime.model_runner.execution import Execution
+from corefw.runtime.model_runner.input_preparation import InputPreparation, StepInputs
+from corefw.runtime.model_runner.sampling_output import SamplingOutput
+
+__all__ = ["ModelRunner"]
+
+
+@dataclass(frozen=True, slots=True)
+class _ExecutedStep:
+    """Carried from ``execute_model`` to ``sample_tokens``. Without inputs: nothing was to be computed."""
+
+    inputs: StepInputs | None
+    logits: torch.Tensor | None
+
+
+class ModelRunner:
+    """Runs steps in pairs of calls. A step that raised leaves the batch as the diff made it; the scheduler ends its
+    requests, and the next diff removes them."""
+
+    def __init__(
+        self,
+        *,
+        batch: BatchState,
+        pages: KVPages,
+        preparation: InputPreparation,
+        assembly: AttentionMetadataAssembly,
+        execution: Execution,
+        sampling: SamplingOutput,
+    ) -> None:
+        self.batch = batch
+        self._pages = pages
+        self._preparation = preparation
+        self._assembly = assembly
+        self._execution = execution
+        self._sampling = sampling
+        self._executed: _ExecutedStep | None = None
+
+    def execute_model(self, scheduled: SchedulerOutput) -> None:
+        """Update the batch, prepare the inputs, run the model."""
+        self._executed = None
+        self.batch.update(scheduled)
+        self._pages.clear(scheduled.block_ids_to_zero)
+        if not scheduled.total_num_scheduled_tokens:
+            self._executed = _ExecutedStep(None, None)
+            return
+        inputs = self._preparation.prepare(self.batch, scheduled.num_scheduled_tokens)
+        logits = self._execution.run(inputs, self._assembly.assemble(inputs))
+        self._executed = _ExecutedStep(inputs, logits)
+
+    def sample_tokens(self) -> ModelRunnerOutput:
+        """Finish the step executed last."""
+        executed, self._executed = self._executed, None
+        if executed is None:
+            raise EngineError("sample_tokens was called without a step that has been executed")
+        if executed.inputs is None:
+            return ModelRunnerOutput(request_ids=[], sampled_token_ids=[])
+        return self._sampling.finish(self.batch, executed.inputs, executed.logits)

@@ -26,7 +26,7 @@ class RequestStatus(Enum):
     @property
     def is_finished(self) -> bool:
         """Whether nothing can follow."""
-        return self in _FINISHED.values()
+        return self in _ENDS
 
     @classmethod
     def finished(cls, reason: FinishReason) -> RequestStatus:
@@ -44,7 +44,7 @@ _ENDS = frozenset(_FINISHED.values())
 
 _TRANSITIONS: dict[RequestStatus, frozenset[RequestStatus]] = {
     RequestStatus.WAITING: _ENDS | {RequestStatus.BLOCKED, RequestStatus.RUNNING},
-    RequestStatus.BLOCKED: _ENDS | {RequestStatus.WAITING, RequestStatus.PREEMPTED},
+    RequestStatus.BLOCKED: _ENDS | {RequestStatus.WAITING},
     RequestStatus.RUNNING: _ENDS | {RequestStatus.PREEMPTED},
     RequestStatus.PREEMPTED: _ENDS | {RequestStatus.BLOCKED, RequestStatus.RUNNING},
     **{end: frozenset() for end in _ENDS},
@@ -59,10 +59,8 @@ class Request:
         num_computed_tokens: leading tokens whose KV lies in the request's blocks.
         num_prior_tokens: output tokens that were produced elsewhere and are never sent out again.
         num_cached_tokens: prompt tokens found in the prefix cache at the first admission; None before it.
-        num_preemptions: how often it had to give its blocks back.
         block_hashes: chained hashes of the leading full hash blocks, as far as they were needed.
         turn: place among waiting requests with the same key; None before the request first waits.
-        in_worker: whether the worker holds the request.
         has_output: whether an output has gone out.
     """
 
@@ -75,10 +73,8 @@ class Request:
         "eos_ids",
         "extra",
         "has_output",
-        "in_worker",
         "num_cached_tokens",
         "num_computed_tokens",
-        "num_preemptions",
         "num_prior_tokens",
         "params",
         "priority",
@@ -104,10 +100,8 @@ class Request:
         self.num_prior_tokens = len(raw.prior_output_ids)
         self.num_computed_tokens = 0
         self.num_cached_tokens: int | None = None
-        self.num_preemptions = 0
         self.block_hashes: list[bytes] = []
         self.turn: int | None = None
-        self.in_worker = False
         self.has_output = False
         self._status = RequestStatus.WAITING
 

@@ -88,7 +88,11 @@ class Scheduler(ABC):
 
     @abstractmethod
     def update(self, scheduled: SchedulerOutput, result: ModelRunnerOutput) -> list[EngineCoreOutput]:
-        """Take a step's result: append tokens, check ends, free blocks. Requests gone meanwhile are ignored."""
+        """Take a step's result: append tokens, check ends, free blocks. Requests gone meanwhile are ignored.
+
+        Also returns terminal outputs that are due without a step (a request that was complete when it came, one that
+        no cache could hold). So it is called after every ``schedule``, also an empty one, then with an empty result.
+        """
 
     @abstractmethod
     def fail_step(self, scheduled: SchedulerOutput, error: str) -> list[EngineCoreOutput]:
@@ -96,7 +100,10 @@ class Scheduler(ABC):
 
     @abstractmethod
     def has_work(self) -> bool:
-        """Whether a call of ``schedule`` could do something (also: tell the worker of finished requests)."""
+        """Whether ``schedule`` and ``update`` could do something.
+
+        That is also: tell the worker of finished requests, hand out an output that is due without a step.
+        """
 
     @abstractmethod
     def stats(self) -> SchedulerStats:

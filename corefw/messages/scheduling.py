@@ -60,7 +60,8 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True):
         num_scheduled_tokens: tokens to compute in this step, by request id; every value is at least 1. A request
             whose last known token is computed in this step gets one sampled token; the others get none.
         total_num_scheduled_tokens: sum of these.
-        finished_request_ids: requests to forget before anything else (finished or aborted since the step before).
+        finished_request_ids: requests to forget before anything else (finished or aborted since the step before). The
+            worker may not hold them (never admitted, preempted before); after a step that failed an id may come again.
         preempted_request_ids: requests to forget that will come back as new ones.
         block_ids_to_zero: one list a KV-cache group of blocks to clear before the step writes to them.
     """

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from corefw.engine.kv_cache.block import KVCacheBlock
 from corefw.engine.kv_cache.hashing import ScaledHashes, cache_key
 from corefw.engine.kv_cache.pool import BlockPool
+from corefw.errors import EngineError
 from corefw.interfaces.kv_cache import KVCacheSpec, KVCacheSpecPlugin
 
 __all__ = ["KVCacheGroup"]
@@ -71,12 +72,21 @@ class KVCacheGroup:
         return min(num_blocks, len(keys), max_tokens // self.spec.block_size) * self.spec.block_size
 
     def hit_blocks(self, hashes: Sequence[bytes], num_tokens: int) -> list[KVCacheBlock]:
-        """The blocks of a hit of that length; null blocks where nothing will be read."""
+        """The blocks of a hit of that length; null blocks where nothing will be read.
+
+        Raises:
+            EngineError: one isn't cached, though the plugin counted on it.
+        """
         keys = self._group_hashes(hashes)
-        found = (
-            self._pool.lookup(cache_key(keys[i], self._group_id)) for i in range(num_tokens // self.spec.block_size)
-        )
-        return [block or self._pool.null_block for block in found]
+        num_blocks = num_tokens // self.spec.block_size
+        num_unread = min(num_blocks, self._plugin.skippable_blocks(self.spec, num_tokens))
+        blocks = [self._pool.null_block] * num_unread
+        for index in range(num_unread, num_blocks):
+            block = self._pool.lookup(cache_key(keys[index], self._group_id))
+            if block is None:
+                raise EngineError(f"{type(self._plugin).__name__} reused block {index}, which isn't cached")
+            blocks.append(block)
+        return blocks
 
     def take_hit(self, request_id: str, blocks: list[KVCacheBlock]) -> None:
         """Start the request's table with blocks from the cache."""

@@ -21,6 +21,7 @@ __all__ = ["plan_runtime"]
 
 Decision = tuple[str, str, str]
 _MIN_BLOCKS = 2  # the null block, and one to work with
+_MIN_MODEL_LEN = 2  # a token of prompt, and one of output
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,13 @@ def plan_runtime(
     registry = SpecRegistry.from_plugins(plugins)
     groups = _group_layers(reports, registry)
     num_blocks, decision = _count_blocks(config, reports)
-    max_model_len, fitted = _fit_length(config, groups, registry, num_blocks)
+    bytes_per_block = max(_bytes_per_block(report) for report in reports)
+    max_model_len, fitted = _fit_length(config, groups, registry, num_blocks, bytes_per_block)
     plan = RuntimePlan(
         num_blocks=num_blocks,
         block_size=math.gcd(*(group.spec.block_size for group in groups)),
         max_model_len=max_model_len,
-        kv_cache_bytes=num_blocks * max(_bytes_per_block(report) for report in reports),
+        kv_cache_bytes=num_blocks * bytes_per_block,
         attention_backend=reports[0].attention_backend,
         layer_groups=tuple(group.layers for group in groups),
         decisions=(*reports[0].decisions, decision, *fitted),
@@ -67,17 +69,23 @@ def plan_runtime(
 
 
 def _group_layers(reports: Sequence[WorkerReport], registry: SpecRegistry) -> list[_Group]:
-    """Layers by their plugin's group key, in the order in which the ranks name them."""
+    """Layers that can share a block table and have pages of one size, in the order in which the ranks name them."""
+    kinds: dict[str, Hashable] = {}
     specs: dict[Hashable, KVCacheSpec] = {}
-    layers: dict[Hashable, dict[str, None]] = {}
-    key_of_layer: dict[str, Hashable] = {}
+    layers: dict[Hashable, list[str]] = {}
     for rank, report in enumerate(reports):
         for layer, spec in report.kv_cache_specs.items():
-            key = registry.resolve(spec).group_key(spec)
-            if key_of_layer.setdefault(layer, key) != key:
-                raise ConfigError(f"layer {layer} has another kind of KV cache on rank {rank} than on a rank before it")
+            kind = registry.resolve(spec).group_key(spec)
+            if layer in kinds:
+                if kinds[layer] != kind:
+                    raise ConfigError(
+                        f"layer {layer} has another kind of KV cache on rank {rank} than on one before it"
+                    )
+                continue
+            kinds[layer] = kind
+            key = (kind, spec.page_bytes)
             specs.setdefault(key, spec)
-            layers.setdefault(key, {})[layer] = None
+            layers.setdefault(key, []).append(layer)
     if not specs:
         raise ConfigError("the model has no layer with a KV cache; this scheduler can't serve it")
     return [_Group(spec, tuple(layers[key])) for key, spec in specs.items()]
@@ -89,25 +97,28 @@ def _bytes_per_block(report: WorkerReport) -> int:
 
 def _count_blocks(config: EngineConfig, reports: Sequence[WorkerReport]) -> tuple[int, Decision]:
     override, memory = config.cache.num_gpu_blocks_override, config.cache.kv_cache_memory
-    by_rank = [(memory or report.available_kv_bytes) // max(1, _bytes_per_block(report)) for report in reports]
-    num_blocks = min(by_rank)
-    rank = by_rank.index(num_blocks)
+    room = {
+        rank: max(0, memory or report.available_kv_bytes) // _bytes_per_block(report)
+        for rank, report in enumerate(reports)
+        if report.kv_cache_specs
+    }
+    rank = min(room, key=room.__getitem__)
+    num_blocks = room[rank]
     if override is not None:
         return override, ("num_blocks", str(override), f"--num-gpu-blocks-override (memory would give {num_blocks})")
-    page_bytes = _bytes_per_block(reports[rank])
-    available = memory or reports[rank].available_kv_bytes
     source = "--kv-cache-memory" if memory else f"measured on rank {rank}"
+    available = f"{max(0, memory or reports[rank].available_kv_bytes)} bytes ({source})"
+    bytes_per_block = _bytes_per_block(reports[rank])
     if num_blocks < _MIN_BLOCKS:
         raise ConfigError(
-            f"the KV cache has room for {num_blocks} blocks and needs at least {_MIN_BLOCKS}: a block takes "
-            f"{page_bytes} bytes, {max(0, available)} are available ({source}); raise --kv-cache-memory, free memory, "
-            f"or lower --block-size"
+            f"the KV cache needs at least {_MIN_BLOCKS} blocks of {bytes_per_block} bytes and has {available}; raise "
+            f"--kv-cache-memory, free memory, or lower --block-size"
         )
-    return num_blocks, ("num_blocks", str(num_blocks), f"{available} bytes ({source}), {page_bytes} a block")
+    return num_blocks, ("num_blocks", str(num_blocks), f"{available}, {bytes_per_block} a block")
 
 
 def _fit_length(
-    config: EngineConfig, groups: Sequence[_Group], registry: SpecRegistry, num_blocks: int
+    config: EngineConfig, groups: Sequence[_Group], registry: SpecRegistry, num_blocks: int, bytes_per_block: int
 ) -> tuple[int, tuple[Decision, ...]]:
     """The context length, shortened to what one request alone can hold, unless the user insists on it."""
 
@@ -119,14 +130,16 @@ def _fit_length(
     if wanted_blocks(asked) <= usable:
         return asked, ()
     fitting = _largest(asked, lambda num_tokens: wanted_blocks(num_tokens) <= usable)
-    shortage = f"{asked} tokens need {wanted_blocks(asked)} KV blocks, {usable} are usable"
-    if config.model.max_model_len is not None:
+    wanted = wanted_blocks(asked)
+    shortage = (
+        f"{asked} tokens need {wanted} KV blocks ({wanted * bytes_per_block} bytes), usable are {usable} "
+        f"({usable * bytes_per_block} bytes)"
+    )
+    if config.model.max_model_len is not None or fitting < _MIN_MODEL_LEN:
         raise ConfigError(
-            f"--max-model-len {asked} doesn't fit the KV cache: {shortage}; the largest that fits is {fitting}. "
+            f"a context of {shortage}; the longest that fits is {fitting}, at least {_MIN_MODEL_LEN} make sense. "
             f"{_how_to_help(config)}"
         )
-    if fitting < 1:
-        raise ConfigError(f"the KV cache can't hold a single token: {shortage}. {_how_to_help(config)}")
     return fitting, (("max_model_len", str(fitting), f"the model declares {asked}, but {shortage}"),)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from corefw.config.engine_config import EngineConfig
 from corefw.config.runtime_plan import RuntimePlan
@@ -14,20 +14,16 @@ from corefw.engine.kv_cache.specs import SpecRegistry
 from corefw.engine.request import Request, RequestStatus
 from corefw.engine.scheduler.blocking import BlockedRequests, Blocker
 from corefw.engine.scheduler.counters import Counters
+from corefw.engine.scheduler.intake import check_request
 from corefw.engine.scheduler.logprobs import LogprobsByRow, RowLogprobs
+from corefw.engine.scheduler.news import News
 from corefw.engine.scheduler.step import StepBuilder
-from corefw.engine.scheduler.stopping import check_stop
+from corefw.engine.scheduler.stopping import Stop, check_stop
 from corefw.engine.scheduler.waiting import WaitingQueue
-from corefw.errors import ContextLengthError, PluginError, RequestError
+from corefw.errors import EngineError, PluginError, RequestError
 from corefw.interfaces.kv_cache import KVCacheSpec
 from corefw.interfaces.scheduler import Scheduler, SchedulerStrategy
-from corefw.messages.outputs import (
-    EngineCoreOutput,
-    FinishReason,
-    ModelRunnerOutput,
-    PositionLogprobs,
-    SchedulerStats,
-)
+from corefw.messages.outputs import EngineCoreOutput, FinishReason, ModelRunnerOutput, SchedulerStats
 from corefw.messages.request import EngineCoreRequest, PlainDict
 from corefw.messages.scheduling import SchedulerOutput
 
@@ -72,43 +68,23 @@ class DefaultScheduler(Scheduler):
     # Requests come and go.
 
     def add_request(self, request: EngineCoreRequest) -> None:
-        self._check(request)
-        added = Request(request)
-        stop = check_stop(added, self._max_model_len) if request.prior_output_ids else None
-        self._requests[added.request_id] = added
-        self._waiting.add(added)
-        if stop:
-            # Whoever had it before died between its last token and its end.
-            self._pending_outputs.append(self._finish(added, stop.reason, stop_token_id=stop.token_id))
-
-    def _check(self, request: EngineCoreRequest) -> None:
+        check_request(request, self._limits, self._max_model_len)
         pending_ids = (output.request_id for output in self._pending_outputs)
         if request.request_id in self._requests or request.request_id in pending_ids:
             raise RequestError(f"request id {request.request_id[:80]!r} is in use; ids must be unique")
-        if request.params.n != 1:
-            raise RequestError("the engine core takes n=1; split the request before", param="n")
-        num_prompt_tokens = len(request.prompt_ids)
-        if num_prompt_tokens == 0:
-            raise RequestError("the prompt is empty; send at least one token", param="prompt")
-        if num_prompt_tokens >= self._max_model_len:
-            raise ContextLengthError(
-                f"the prompt has {num_prompt_tokens} tokens and the context {self._max_model_len}; at least one token "
-                f"must be left for the output, so shorten the prompt to {self._max_model_len - 1} tokens",
-                param="prompt",
-            )
-        budget = self._limits.max_num_batched_tokens
-        if not self._limits.enable_chunked_prefill and num_prompt_tokens > budget:
-            raise RequestError(
-                f"the prompt has {num_prompt_tokens} tokens, and without chunked prefill a step computes at most "
-                f"{budget}; shorten it, or serve with --enable-chunked-prefill or a larger --max-num-batched-tokens",
-                param="prompt",
-            )
+        added = Request(request)
+        self._requests[added.request_id] = added
+        self._waiting.add(added)
+        stop = check_stop(added, self._max_model_len) if request.prior_output_ids else None
+        if stop:
+            # Whoever had it before died between its last token and its end.
+            end = News(finish_reason=stop.reason, stop_reason=stop.token_id)
+            self._pending_outputs.append(self._finish(added, end))
 
     def finish_requests(self, request_ids: Sequence[str], reason: FinishReason) -> list[EngineCoreOutput]:
-        known = [
-            self._requests[request_id] for request_id in dict.fromkeys(request_ids) if request_id in self._requests
-        ]
-        outputs = [self._finish(request, reason) for request in known]
+        unique_ids = dict.fromkeys(request_ids)
+        known = [self._requests[request_id] for request_id in unique_ids if request_id in self._requests]
+        outputs = [self._finish(request, News(finish_reason=reason)) for request in known]
         self._drop_finished()
         return outputs
 
@@ -116,9 +92,11 @@ class DefaultScheduler(Scheduler):
         """Set a waiting request aside until its blocker is ready; it then takes its old place in the queue.
 
         Raises:
-            EngineError: the request doesn't wait.
+            EngineError: the request is unknown or doesn't wait.
         """
-        request = self._requests[request_id]
+        request = self._requests.get(request_id)
+        if request is None:
+            raise EngineError(f"request {request_id[:80]!r} can't be blocked: it is unknown")
         request.move_to(RequestStatus.BLOCKED)
         self._waiting.remove(request)
         self._blocked.add(request, blocker)
@@ -134,7 +112,7 @@ class DefaultScheduler(Scheduler):
         if not step.preempted_ids:
             self._admit_waiting(step)
         self._step += 1
-        self._counters.num_steps += 1 if step.has_shares else 0
+        self._counters.num_steps += step.has_shares
         finished_ids, self._finished_ids = self._finished_ids, []
         return step.build(self._step, finished_ids)
 
@@ -152,7 +130,7 @@ class DefaultScheduler(Scheduler):
                 index += 1
 
     def _make_room(self, request: Request, step: StepBuilder) -> int:
-        """Preempt one running request, perhaps this one. How many that had their share already are gone (0 or 1)."""
+        """Preempt one running request, perhaps this one. Returns how many (0 or 1) before it left the running list."""
         if len(self._running) == 1:
             self._fail_alone(request)
             self._running.clear()
@@ -163,17 +141,17 @@ class DefaultScheduler(Scheduler):
                 f"scheduler strategy {self._strategy.name!r} named victim {index} of {len(self._running)} requests"
             )
         victim = self._running.pop(index)
-        had_share = step.preempt(victim)
+        had_share = step.take_back(victim)
         self._kv.free(victim)
         victim.move_to(RequestStatus.PREEMPTED)
-        victim.in_worker = False
         victim.num_computed_tokens = 0
-        victim.num_preemptions += 1
         self._counters.num_preemptions += 1
         self._waiting.put_back(victim)
         return int(had_share)
 
     def _admit_waiting(self, step: StepBuilder) -> None:
+        # Blocks that prefills on their way will still want.
+        num_reserved = sum(self._kv.num_blocks_wanted(request, request.num_tokens) for request in self._running)
         while step.token_budget > 0 and len(self._running) < self._limits.max_num_seqs:
             request = self._waiting.peek()
             if request is None or self._strategy.may_admit(request, len(self._running)) is not None:
@@ -182,43 +160,37 @@ class DefaultScheduler(Scheduler):
             num_tokens = self._admission_chunk(request, hit, step.token_budget)
             if num_tokens == 0:
                 return
-            new_block_ids = self._allocate_whole(request, num_tokens, hit)
-            if new_block_ids is not None:
-                self._admit(request, hit)
-                step.add(request, num_tokens, new_block_ids, self._kv.block_ids(request))
-            elif self._running:
-                return
-            else:
+            if not self._fits_whole(request, hit, num_reserved):
+                if self._running:
+                    return
                 self._fail_alone(request)
+                continue
+            self._admit(request, num_tokens, hit, step)
+            num_reserved += self._kv.num_blocks_wanted(request, request.num_tokens)
 
-    def _allocate_whole(self, request: Request, num_tokens: int, hit: PrefixHit) -> list[list[int]] | None:
-        """Slots for a first chunk, but only if all known tokens fit beside the prefills that are on their way.
-
-        Else two long prompts would be admitted, and preempt each other.
-        """
-        reserved = sum(self._kv.num_blocks_wanted(running, running.num_tokens) for running in self._running)
+    def _fits_whole(self, request: Request, hit: PrefixHit, num_reserved: int) -> bool:
+        """Whether all known tokens fit, not just a first chunk: else two long prompts would preempt each other."""
         wanted = self._kv.num_blocks_wanted(request, request.num_tokens, hit)
-        if wanted + reserved > self._kv.pool.num_free_blocks:
-            return None
-        return self._kv.allocate_slots(request, num_tokens, hit)
+        return wanted + num_reserved <= self._kv.pool.num_free_blocks
 
-    def _admit(self, request: Request, hit: PrefixHit) -> None:
+    def _admit(self, request: Request, num_tokens: int, hit: PrefixHit, step: StepBuilder) -> None:
+        new_block_ids = self._kv.allocate_slots(request, num_tokens, hit)
+        assert new_block_ids is not None, "a part of what fits as a whole doesn't fit"
         self._waiting.remove(request)
         request.move_to(RequestStatus.RUNNING)
-        request.in_worker = True
         request.num_computed_tokens = hit.num_tokens
         self._running.append(request)
+        step.add(request, num_tokens, new_block_ids, self._kv.block_ids(request))
         if request.num_cached_tokens is None:
             request.num_cached_tokens = min(hit.num_tokens, request.num_prompt_tokens)
             if self._kv.caches_prefixes:
                 self._counters.count_lookup(request)
 
     def _chunk(self, request: Request, num_new_tokens: int, token_budget: int) -> int:
+        num_tokens = min(num_new_tokens, token_budget)
         if not self._limits.enable_chunked_prefill:
-            return min(num_new_tokens, token_budget)
-        return max(
-            1, min(num_new_tokens, token_budget, self._strategy.chunk_tokens(request, num_new_tokens, token_budget))
-        )
+            return num_tokens
+        return max(1, min(num_tokens, self._strategy.chunk_tokens(request, num_new_tokens, token_budget)))
 
     def _admission_chunk(self, request: Request, hit: PrefixHit, token_budget: int) -> int:
         """Tokens of a request's first step; 0 when it has to wait for a step with more room.
@@ -227,10 +199,8 @@ class DefaultScheduler(Scheduler):
         since it was accepted: it can only come back in chunks.
         """
         num_new_tokens = request.num_tokens - hit.num_tokens
-        must_be_whole = (
-            not self._limits.enable_chunked_prefill and num_new_tokens <= self._limits.max_num_batched_tokens
-        )
-        if must_be_whole and num_new_tokens > token_budget:
+        chunked = self._limits.enable_chunked_prefill or num_new_tokens > self._limits.max_num_batched_tokens
+        if not chunked and num_new_tokens > token_budget:
             return 0
         return self._chunk(request, num_new_tokens, token_budget)
 
@@ -241,13 +211,13 @@ class DefaultScheduler(Scheduler):
         rows = {request_id: row for row, request_id in enumerate(result.request_ids)}
         logprobs = LogprobsByRow(result.logprobs)
         for request in self._still_running(scheduled):
-            row = rows.get(request.request_id)
-            sampled = [] if row is None else result.sampled_token_ids[row]
+            row = rows.get(request.request_id, -1)
+            sampled = result.sampled_token_ids[row] if row >= 0 else []
             error = result.failed.get(request.request_id)
             error = error or self._advance(request, scheduled.num_scheduled_tokens[request.request_id], len(sampled))
             if error:
-                outputs.append(self._finish(request, FinishReason.ERROR, error=error))
-            elif row is not None and sampled:
+                outputs.append(self._finish(request, News(finish_reason=FinishReason.ERROR, error=error)))
+            elif sampled:
                 extra = result.extra.get(request.request_id, {})
                 outputs.append(self._take_tokens(request, sampled, logprobs.row(row), extra))
         self._drop_finished()
@@ -256,10 +226,10 @@ class DefaultScheduler(Scheduler):
     def _advance(self, request: Request, num_tokens: int, num_sampled: int) -> str | None:
         """Count a step's tokens as computed. An error when the worker sampled where it shouldn't have, or didn't."""
         request.num_computed_tokens += num_tokens
-        is_last_known = request.num_computed_tokens == request.num_tokens
-        if (num_sampled > 0) != is_last_known:
-            expected = "a token was due" if is_last_known else "the prompt isn't computed yet"
-            return f"the worker sampled {num_sampled} tokens where {expected}"
+        is_due = request.num_computed_tokens == request.num_tokens
+        if (num_sampled > 0) != is_due:
+            expected = "one was due" if is_due else "known tokens were still to be computed"
+            return f"the worker sampled {num_sampled} tokens when {expected}"
         self._counters.count_computed(request, num_tokens)
         self._kv.cache_blocks(request)
         return None
@@ -267,34 +237,38 @@ class DefaultScheduler(Scheduler):
     def _take_tokens(
         self, request: Request, sampled: Sequence[int], logprobs: RowLogprobs | None, extra: PlainDict
     ) -> EngineCoreOutput:
-        """Append tokens up to the one that ends the output; what was sampled behind it is dropped."""
-        taken: list[int] = []
-        stop = None
-        for token_id in sampled:
-            request.token_ids.append(token_id)
-            taken.append(token_id)
-            stop = check_stop(request, self._max_model_len)
-            if stop:
-                break
+        taken, stop = self._append(request, sampled)
         self._counters.num_generation_tokens += len(taken)
         num_logprobs = request.params.logprobs
-        positions = None if num_logprobs is None or logprobs is None else logprobs.take(len(taken), num_logprobs)
-        news = _News(taken, positions, extra)
-        if stop:
-            return self._finish(request, stop.reason, news, stop_token_id=stop.token_id)
-        return _output(request, news)
+        news = News(
+            token_ids=taken,
+            logprobs=logprobs.take(len(taken), num_logprobs) if logprobs and num_logprobs is not None else None,
+            finish_reason=stop.reason if stop else None,
+            stop_reason=stop.token_id if stop else None,
+            extra=extra,
+        )
+        return self._finish(request, news) if stop else news.output_of(request)
+
+    def _append(self, request: Request, sampled: Sequence[int]) -> tuple[list[int], Stop | None]:
+        """Append tokens up to the one that ends the output; what was sampled behind it is dropped."""
+        for count, token_id in enumerate(sampled, start=1):
+            request.token_ids.append(token_id)
+            stop = check_stop(request, self._max_model_len)
+            if stop:
+                return list(sampled[:count]), stop
+        return list(sampled), None
 
     def fail_step(self, scheduled: SchedulerOutput, error: str) -> list[EngineCoreOutput]:
         outputs = self._take_pending()
-        outputs += [
-            self._finish(request, FinishReason.ERROR, error=error) for request in self._still_running(scheduled)
-        ]
+        for request in self._still_running(scheduled):
+            outputs.append(self._finish(request, News(finish_reason=FinishReason.ERROR, error=error)))
         self._drop_finished()
         # The worker may have failed before it forgot these; to be told twice doesn't hurt it.
-        self._finished_ids += [*scheduled.finished_request_ids, *scheduled.preempted_request_ids]
+        again = [*scheduled.finished_request_ids, *scheduled.preempted_request_ids]
+        self._finished_ids = list(dict.fromkeys([*self._finished_ids, *again]))
         return outputs
 
-    def _still_running(self, scheduled: SchedulerOutput) -> Iterable[Request]:
+    def _still_running(self, scheduled: SchedulerOutput) -> Iterator[Request]:
         """The step's requests, without those that ended while it ran."""
         for request_id in scheduled.num_scheduled_tokens:
             request = self._requests.get(request_id)
@@ -303,32 +277,24 @@ class DefaultScheduler(Scheduler):
 
     # Ends.
 
-    def _finish(
-        self,
-        request: Request,
-        reason: FinishReason,
-        news: _News | None = None,
-        *,
-        stop_token_id: int | None = None,
-        error: str | None = None,
-    ) -> EngineCoreOutput:
+    def _finish(self, request: Request, news: News) -> EngineCoreOutput:
         """End a request and make its terminal output. A running one stays in ``_running`` until ``_drop_finished``."""
+        assert news.finish_reason is not None, "an end has a reason"
         if request in self._waiting:
             self._waiting.remove(request)
         elif request in self._blocked:
             self._blocked.remove(request)
-        request.move_to(RequestStatus.finished(reason))
+        request.move_to(RequestStatus.finished(news.finish_reason))
         self._kv.free(request)
         del self._requests[request.request_id]
-        if request.in_worker:
-            self._finished_ids.append(request.request_id)
-        return _output(request, news or _News(), reason, stop_token_id, error)
+        self._finished_ids.append(request.request_id)
+        return news.output_of(request)
 
     def _fail_alone(self, request: Request) -> None:
-        """End a request that has the whole pool and still not enough."""
+        """End a request that has the whole pool to itself and still not enough."""
         num_blocks = len(self._kv.pool.blocks) - 1
         error = f"a sequence of {request.num_tokens} tokens needs more than the {num_blocks} blocks of the KV cache"
-        self._pending_outputs.append(self._finish(request, FinishReason.ERROR, error=error))
+        self._pending_outputs.append(self._finish(request, News(finish_reason=FinishReason.ERROR, error=error)))
 
     def _drop_finished(self) -> None:
         self._running = [request for request in self._running if not request.status.is_finished]
@@ -353,30 +319,3 @@ class DefaultScheduler(Scheduler):
 
     def reset_prefix_cache(self) -> bool:
         return self._kv.reset_prefix_cache()
-
-
-class _News(NamedTuple):
-    token_ids: list[int] = []
-    logprobs: list[PositionLogprobs] | None = None
-    extra: PlainDict = {}
-
-
-def _output(
-    request: Request,
-    news: _News,
-    reason: FinishReason | None = None,
-    stop_reason: int | None = None,
-    error: str | None = None,
-) -> EngineCoreOutput:
-    num_cached_tokens = None if request.has_output else request.num_cached_tokens or 0
-    request.has_output = True
-    return EngineCoreOutput(
-        request_id=request.request_id,
-        new_token_ids=news.token_ids,
-        logprobs=news.logprobs,
-        finish_reason=reason,
-        stop_reason=stop_reason,
-        num_cached_tokens=num_cached_tokens,
-        error=error,
-        extra=news.extra,
-    )

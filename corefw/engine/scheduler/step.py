@@ -48,10 +48,9 @@ class StepBuilder:
         self._shares[request.request_id] = _Share(request, num_tokens, new_block_ids, block_ids)
         self.token_budget -= num_tokens
 
-    def preempt(self, request: Request) -> bool:
-        """Take the request out of the step, and its tokens back. Whether it had a share already."""
-        if request.in_worker:
-            self.preempted_ids.append(request.request_id)
+    def take_back(self, request: Request) -> bool:
+        """Note that the request was preempted, and take its tokens back. Whether it had a share already."""
+        self.preempted_ids.append(request.request_id)
         share = self._shares.pop(request.request_id, None)
         if share is None:
             return False

@@ -1,0 +1,172 @@
+"""``/v1/chat/completions``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from corefw.interfaces.endpoint import Endpoint
+from corefw.server.event_stream import EventStream
+from corefw.server.generation import Generation, off_loop
+from corefw.server.json_request import json_response, read_object
+from corefw.server.protocol.chat import (
+    CHAT_REQUEST,
+    Chat,
+    ChatChoice,
+    ChatChunk,
+    ChatChunkChoice,
+    ChatDelta,
+    ChatLogprobs,
+    ChatMessage,
+    ChatRequest,
+)
+from corefw.server.protocol.chat_messages import parse_messages
+from corefw.server.state import ServerState, state_of
+from corefw.server.token_logprobs import chat_logprobs
+from corefw.server.usage import UsageTally
+
+if TYPE_CHECKING:
+    from corefw.frontend.text_engine import GenerationUpdate
+
+__all__ = ["ChatEndpoint"]
+
+
+class ChatEndpoint(Endpoint):
+    """Answers conversations."""
+
+    name = "openai_chat"
+    required_tasks = frozenset({"generate"})
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """One route."""
+        return [Route("/v1/chat/completions", _chat, methods=["POST"])]
+
+
+async def _chat(request: Request) -> Response:
+    state = state_of(request)
+    fields = CHAT_REQUEST.decode(await read_object(request))
+    params = fields.to_sampling_params(state.sampling_defaults, state.server_config, state.config.model_info.vocab_size)
+    generation = Generation.begin(state, fields, params, prefix="chatcmpl")
+    messages = parse_messages(fields.messages)
+    if fields.stream:
+        return EventStream(_chunks(generation, fields, messages), state.in_flight)
+    async with state.in_flight.watch(request.receive):
+        return json_response(await _whole(generation, fields, messages))
+
+
+async def _render(state: ServerState, fields: ChatRequest, messages: list[dict[str, Any]]) -> list[int]:
+    num_chars = sum(_num_chars(message["content"]) for message in messages)
+    return await off_loop(
+        num_chars,
+        state.renderer.render_chat,
+        messages,
+        template_kwargs=fields.chat_template_kwargs,
+        add_generation_prompt=fields.add_generation_prompt is not False,
+    )
+
+
+def _num_chars(content: str | list[dict[str, str]]) -> int:
+    return len(content) if isinstance(content, str) else sum(len(part["text"]) for part in content)
+
+
+async def _whole(generation: Generation, fields: ChatRequest, messages: list[dict[str, Any]]) -> Chat:
+    prompt_ids = await _render(generation.state, fields, messages)
+    tally = UsageTally([prompt_ids], generation.params.n)
+    choices = [ChatChoice(index=i, message=ChatMessage(content="")) for i in range(generation.params.n)]
+    async with aclosing(generation.updates([prompt_ids])) as updates:
+        async for index, update in updates:
+            tally.add(index, update)
+            _extend(choices[index], update, fields)
+    return Chat(
+        id=generation.id,
+        created=generation.created_s,
+        model=generation.model,
+        choices=choices,
+        usage=tally.usage(),
+        prompt_token_ids=prompt_ids if fields.return_token_ids else UNSET,
+    )
+
+
+def _extend(choice: ChatChoice, update: GenerationUpdate, fields: ChatRequest) -> None:
+    choice.message.content += update.text
+    choice.finish_reason = update.finish_reason
+    choice.stop_reason = update.stop_reason
+    logprobs = _logprobs(update, fields)
+    if logprobs is not None:
+        if choice.logprobs is None:
+            choice.logprobs = ChatLogprobs(content=[])
+        choice.logprobs.content += logprobs.content
+    if fields.return_token_ids:
+        if choice.token_ids is UNSET:
+            choice.token_ids = []
+        choice.token_ids += update.token_ids
+
+
+async def _chunks(
+    generation: Generation, fields: ChatRequest, messages: list[dict[str, Any]]
+) -> AsyncGenerator[ChatChunk, None]:
+    prompt_ids = await _render(generation.state, fields, messages)
+    tally = UsageTally([prompt_ids], generation.params.n)
+    begun: set[int] = set()
+
+    def chunk(choices: list[ChatChunkChoice], *, with_usage: bool = False) -> ChatChunk:
+        no_usage = None if fields.include_usage else UNSET
+        with_usage = with_usage or (fields.include_usage and fields.continuous_usage)
+        return ChatChunk(
+            id=generation.id,
+            created=generation.created_s,
+            model=generation.model,
+            choices=choices,
+            usage=tally.usage() if with_usage else no_usage,
+        )
+
+    async with aclosing(generation.updates([prompt_ids])) as updates:
+        async for index, update in updates:
+            tally.add(index, update)
+            if index not in begun:
+                first = chunk([ChatChunkChoice(index=index, delta=ChatDelta(role="assistant", content=""))])
+                if fields.return_token_ids and not begun:
+                    first.prompt_token_ids = prompt_ids
+                begun.add(index)
+                yield first
+            for choice in _chunk_choices(index, update, fields):
+                yield chunk([choice])
+    if fields.include_usage:
+        yield chunk([], with_usage=True)
+
+
+def _chunk_choices(index: int, update: GenerationUpdate, fields: ChatRequest) -> list[ChatChunkChoice]:
+    """The text that is new, then the end, each a choice of its own."""
+    choices: list[ChatChunkChoice] = []
+    logprobs = _logprobs(update, fields)
+    if update.text or logprobs is not None or (update.token_ids and fields.return_token_ids):
+        choices.append(
+            ChatChunkChoice(
+                index=index,
+                delta=ChatDelta(content=update.text),
+                logprobs=logprobs,
+                token_ids=list(update.token_ids) if fields.return_token_ids else UNSET,
+            )
+        )
+    if update.finish_reason is not None:
+        choices.append(
+            ChatChunkChoice(
+                index=index,
+                delta=ChatDelta(),
+                finish_reason=update.finish_reason,
+                stop_reason=update.stop_reason,
+            )
+        )
+    return choices
+
+
+def _logprobs(update: GenerationUpdate, fields: ChatRequest) -> ChatLogprobs | None:
+    if not update.logprobs:
+        return None
+    return chat_logprobs(update.logprobs, as_ids=bool(fields.return_tokens_as_token_ids))

@@ -1,0 +1,1 @@
+"""The OpenAI protocol: requests decoded strictly, responses and chunks as structs."""

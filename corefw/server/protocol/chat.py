@@ -1,0 +1,179 @@
+"""Structs of ``/v1/chat/completions``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from corefw.config.engine_config import ServerConfig
+from corefw.errors import RequestError
+from corefw.messages.sampling import SamplingParams
+from corefw.server.protocol.answers import Usage
+from corefw.server.protocol.fields import RequestShape
+from corefw.server.protocol.sampling import (
+    HARMLESS_FIELDS,
+    UNSUPPORTED_FIELDS,
+    GenerationFields,
+    SamplingDefaults,
+    sampling_params,
+)
+
+__all__ = [
+    "CHAT_REQUEST",
+    "Chat",
+    "ChatChoice",
+    "ChatChunk",
+    "ChatChunkChoice",
+    "ChatDelta",
+    "ChatLogprobs",
+    "ChatMessage",
+    "ChatRequest",
+    "ChatTokenLogprob",
+    "ChatTopLogprob",
+]
+
+# The API's own limit.
+MAX_TOP_LOGPROBS = 20
+
+
+class ChatRequest(GenerationFields, frozen=True, kw_only=True):
+    """Body of a request; ``messages`` is raw (see ``parse_messages``)."""
+
+    messages: Any = None
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    add_generation_prompt: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    def to_sampling_params(self, defaults: SamplingDefaults, limits: ServerConfig, vocab_size: int) -> SamplingParams:
+        """Check the fields and say how tokens are chosen. ``max_completion_tokens`` wins over ``max_tokens``."""
+        self.check(limits)
+        max_tokens = self.max_tokens
+        if self.max_completion_tokens is not None:
+            max_tokens = self.max_completion_tokens
+            if max_tokens < 1:
+                raise RequestError("max_completion_tokens must be at least 1", param="max_completion_tokens")
+        return sampling_params(
+            self, defaults, max_tokens=max_tokens, logprobs=self._num_logprobs(limits), vocab_size=vocab_size
+        )
+
+    def _num_logprobs(self, limits: ServerConfig) -> int | None:
+        cap = min(MAX_TOP_LOGPROBS, limits.max_logprobs)
+        if self.top_logprobs is not None:
+            if not 0 <= self.top_logprobs <= cap:
+                raise RequestError(f"top_logprobs must be in [0, {cap}]", param="top_logprobs")
+            if self.top_logprobs and not self.logprobs:
+                raise RequestError("top_logprobs goes with logprobs: true only", param="top_logprobs")
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+
+CHAT_REQUEST = RequestShape(
+    struct=ChatRequest,
+    neutral={
+        **UNSUPPORTED_FIELDS,
+        "add_special_tokens": (False,),
+        "audio": (),
+        "continue_final_message": (False,),
+        "documents": ([],),
+        "echo": (False,),
+        "function_call": ("none", "auto"),
+        "functions": ([],),
+        "include_reasoning": (True,),
+        "mm_processor_kwargs": ({},),
+        "modalities": (["text"],),
+        "prediction": (),
+        "reasoning_effort": (),
+        "tool_choice": ("none", "auto"),
+        "tools": ([],),
+        "verbosity": ("medium",),
+        "web_search_options": (),
+    },
+    ignored=HARMLESS_FIELDS | {"parallel_tool_calls"},
+)
+
+
+class ChatTopLogprob(msgspec.Struct, kw_only=True):
+    """One of the most likely tokens at a position. ``bytes`` are the token's true bytes."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ChatTokenLogprob(msgspec.Struct, kw_only=True):
+    """The chosen token at a position, and the most likely ones."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[ChatTopLogprob]
+
+
+class ChatLogprobs(msgspec.Struct, kw_only=True):
+    """Log-probabilities, one entry a token."""
+
+    content: list[ChatTokenLogprob]
+    refusal: None = None
+
+
+class ChatMessage(msgspec.Struct, kw_only=True):
+    """The answer's message."""
+
+    content: str
+    role: str = "assistant"
+    refusal: None = None
+
+
+class ChatChoice(msgspec.Struct, kw_only=True):
+    """One whole output."""
+
+    index: int
+    message: ChatMessage
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    logprobs: ChatLogprobs | None = None
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+
+
+class Chat(msgspec.Struct, kw_only=True):
+    """The whole answer."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    object: str = "chat.completion"
+
+
+class ChatDelta(msgspec.Struct, kw_only=True):
+    """What is new in the message."""
+
+    role: str | msgspec.UnsetType = msgspec.UNSET
+    content: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChatChunkChoice(msgspec.Struct, kw_only=True):
+    """News of one output."""
+
+    index: int
+    delta: ChatDelta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChatChunk(msgspec.Struct, kw_only=True):
+    """One event of a stream. ``usage`` is left out unless the client asked for usage."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+    usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    object: str = "chat.completion.chunk"

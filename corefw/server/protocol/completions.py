@@ -1,0 +1,100 @@
+"""Structs of ``/v1/completions``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from corefw.config.engine_config import ServerConfig
+from corefw.errors import RequestError
+from corefw.messages.sampling import SamplingParams
+from corefw.server.protocol.answers import Usage
+from corefw.server.protocol.fields import RequestShape
+from corefw.server.protocol.sampling import (
+    HARMLESS_FIELDS,
+    UNSUPPORTED_FIELDS,
+    GenerationFields,
+    SamplingDefaults,
+    sampling_params,
+)
+
+__all__ = [
+    "COMPLETION_REQUEST",
+    "Completion",
+    "CompletionChoice",
+    "CompletionChunk",
+    "CompletionLogprobs",
+    "CompletionRequest",
+]
+
+# What the API says where a request doesn't.
+DEFAULT_MAX_TOKENS = 16
+
+
+class CompletionRequest(GenerationFields, frozen=True, kw_only=True):
+    """Body of a request; ``prompt`` is raw (see ``parse_prompts``)."""
+
+    prompt: Any = None
+    logprobs: int | None = None
+    best_of: int | None = None
+
+    def to_sampling_params(self, defaults: SamplingDefaults, limits: ServerConfig, vocab_size: int) -> SamplingParams:
+        """Check the fields and say how tokens are chosen."""
+        self.check(limits)
+        if self.best_of is not None and self.best_of != (self.n or 1):
+            raise RequestError("best_of other than n is not supported by this server; leave it out", param="best_of")
+        if self.logprobs is not None and not 0 <= self.logprobs <= limits.max_logprobs:
+            raise RequestError(f"logprobs must be in [0, {limits.max_logprobs}]", param="logprobs")
+        max_tokens = DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
+        return sampling_params(self, defaults, max_tokens=max_tokens, logprobs=self.logprobs, vocab_size=vocab_size)
+
+
+COMPLETION_REQUEST = RequestShape(
+    struct=CompletionRequest,
+    neutral={**UNSUPPORTED_FIELDS, "add_special_tokens": (True,), "echo": (False,), "suffix": ("",)},
+    ignored=HARMLESS_FIELDS,
+)
+
+
+class CompletionLogprobs(msgspec.Struct, kw_only=True):
+    """Log-probabilities, one entry a token in each list."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
+class CompletionChoice(msgspec.Struct, kw_only=True):
+    """One output, whole or the news of it."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+
+
+class Completion(msgspec.Struct, kw_only=True):
+    """The whole answer."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage
+    object: str = "text_completion"
+
+
+class CompletionChunk(msgspec.Struct, kw_only=True):
+    """One event of a stream. ``usage`` is left out unless the client asked for usage."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+    object: str = "text_completion"

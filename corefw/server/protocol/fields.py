@@ -1,0 +1,110 @@
+"""From a JSON object to a request struct: every field is typed, known and supported, or the request is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from corefw.errors import RequestError
+from corefw.plugin_system.names import suggestion
+from corefw.server.protocol.json_body import shown_name
+
+__all__ = ["RequestShape", "json_kind"]
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_EXPECTED = re.compile(r"Expected `([^`]+)`(?:, got `([^`]+)`)?")
+_PATH = re.compile(r" - at `\$\.?([^`]*)`$")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a string",
+    "bool": "a boolean",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestShape(Generic[T]):
+    """What a route accepts.
+
+    Attributes:
+        struct: the fields it understands.
+        neutral: fields of the API that it doesn't support yet, with the values (besides null) that ask for nothing.
+        ignored: fields of the API that never change an answer.
+    """
+
+    struct: type[T]
+    neutral: Mapping[str, tuple[object, ...]]
+    ignored: frozenset[str]
+
+    def decode(self, data: dict[str, Any]) -> T:
+        """Check every field of ``data`` and build the struct.
+
+        Raises:
+            RequestError: naming the field, what is wrong with it and what is accepted.
+        """
+        for name in data.keys() - set(self.struct.__struct_fields__) - self.ignored:
+            self._check_neutral(name, data[name])
+        try:
+            return msgspec.convert(data, self.struct)
+        except msgspec.ValidationError as error:
+            raise _readable(str(error)) from None
+
+    def _check_neutral(self, name: str, value: object) -> None:
+        if name not in self.neutral:
+            raise self._unknown(name)
+        accepted = self.neutral[name]
+        if value is not None and not any(_same(value, neutral) for neutral in accepted):
+            raise RequestError(_unsupported(name, accepted), param=name, code="unsupported_parameter")
+
+    def _unknown(self, name: str) -> RequestError:
+        hint = suggestion(name, [*self.struct.__struct_fields__, *self.neutral, *self.ignored])
+        shown = shown_name(name)
+        return RequestError(f"unknown field {shown}; {hint}", param=shown, code="unknown_parameter")
+
+
+def json_kind(value: object) -> str:
+    """What a decoded JSON value is, in words."""
+    for kinds, words in (
+        ((bool,), "a boolean"),
+        ((int, float), "a number"),
+        ((str,), "a string"),
+        ((list,), "a list"),
+        ((dict,), "an object"),
+    ):
+        if isinstance(value, kinds):
+            return words
+    return "null"
+
+
+def _same(value: object, neutral: object) -> bool:
+    return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
+
+
+def _unsupported(name: str, neutral: tuple[object, ...]) -> str:
+    accepted = ", ".join(msgspec.json.encode(value).decode() for value in neutral)
+    hint = f"leave it out or send {accepted}" if accepted else "leave it out"
+    return f"{name} is not supported by this server; {hint}"
+
+
+def _readable(message: str) -> RequestError:
+    """msgspec's message in the words of the API, without anything that the client sent."""
+    found = _PATH.search(message)
+    path = found.group(1)[:200] if found else ""
+    if unknown := _UNKNOWN.match(message):
+        name = shown_name(unknown.group(1))
+        path = f"{path}.{name}" if path else name
+        return RequestError(f"unknown field {path}", param=path, code="unknown_parameter")
+    if expected := _EXPECTED.match(message):
+        wanted = " or ".join(_KINDS.get(kind, "another value") for kind in expected.group(1).split(" | "))
+        got = _KINDS.get(expected.group(2) or "", "something else")
+        return RequestError(f"{path or 'the body'} must be {wanted}, got {got}", param=path or None)
+    return RequestError(f"{path or 'a field'} has a value out of range or of the wrong type", param=path or None)

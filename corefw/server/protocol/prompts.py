@@ -1,0 +1,51 @@
+"""The ``prompt`` field: a text, token ids, or a list of either."""
+
+from __future__ import annotations
+
+from corefw.errors import RequestError
+from corefw.server.protocol.fields import json_kind
+
+__all__ = ["Prompt", "parse_prompts"]
+
+# A text or token ids, with the path that errors name.
+Prompt = tuple[str, str | list[int]]
+
+
+def parse_prompts(value: object, *, max_prompts: int) -> list[Prompt]:
+    """Read a raw ``prompt``. Empty prompts and ids out of vocabulary are the renderer's to refuse.
+
+    Raises:
+        RequestError: a shape that isn't accepted, with the path of the first element that is wrong.
+    """
+    if isinstance(value, str):
+        return [("prompt", value)]
+    if not isinstance(value, list):
+        raise RequestError(f"prompt must be a string or a list, got {json_kind(value)}", param="prompt")
+    if not value:
+        raise RequestError("prompt must not be empty", param="prompt")
+    if _is_number(value[0]):
+        return [("prompt", _token_ids(value, "prompt"))]
+    if len(value) > max_prompts:
+        raise RequestError(f"prompt takes at most {max_prompts} prompts, got {len(value)}", param="prompt")
+    if isinstance(value[0], str):
+        return [(f"prompt[{i}]", _text(item, f"prompt[{i}]")) for i, item in enumerate(value)]
+    return [(f"prompt[{i}]", _token_ids(item, f"prompt[{i}]")) for i, item in enumerate(value)]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
+def _text(item: object, path: str) -> str:
+    if not isinstance(item, str):
+        raise RequestError(f"{path} must be a string like the prompts before it, got {json_kind(item)}", param=path)
+    return item
+
+
+def _token_ids(item: object, path: str) -> list[int]:
+    if not isinstance(item, list):
+        raise RequestError(f"{path} must be a string or a list of token ids, got {json_kind(item)}", param=path)
+    if set(map(type, item)) - {int}:
+        i = next(i for i, token_id in enumerate(item) if type(token_id) is not int)
+        raise RequestError(f"{path}[{i}] must be a token id, got {json_kind(item[i])}", param=f"{path}[{i}]")
+    return item

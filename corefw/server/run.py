@@ -1,0 +1,182 @@
+"""Running the app: uvicorn with corefw's signals, drain and end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import uvicorn
+from starlette.applications import Starlette
+from uvicorn.server import HANDLED_SIGNALS
+
+from corefw.errors import EngineDeadError
+from corefw.frontend.text_engine import TextEngine
+from corefw.observability.logging import get_logger
+from corefw.server.app import create_app
+from corefw.server.http_protocol import BoundedHttpProtocol
+from corefw.server.listener import url_of
+from corefw.server.state import ServerState
+
+if TYPE_CHECKING:
+    from corefw.config.engine_config import EngineConfig, ServerConfig
+    from corefw.engine.async_engine import AsyncEngine
+    from corefw.frontend.renderer import Renderer
+    from corefw.plugin_system.manager import PluginManager
+
+__all__ = ["run_server", "serve"]
+
+logger = get_logger(__name__)
+
+# After the drain's end every request gets its error at once; this is how long writing those may take.
+_LAST_WORDS_S = 2.0
+# A dead engine's server answers 503 for so long, for those who watch its health, and then ends.
+_AFTERLIFE_S = 3.0
+_KEEP_ALIVE_S = 75
+
+
+async def run_server(
+    engine: AsyncEngine,
+    renderer: Renderer,
+    plugins: PluginManager,
+    config: EngineConfig,
+    server_config: ServerConfig,
+    listener: socket.socket,
+    started_s: float,
+) -> int:
+    """Serve ``engine`` with all allowed endpoints until a signal; returns the exit status.
+
+    Raises:
+        EngineDeadError: see ``serve``.
+        PluginError: an endpoint can't be loaded, or two want one route.
+    """
+    try:
+        state = ServerState.build(
+            engine=engine,
+            text=TextEngine(engine, renderer),
+            renderer=renderer,
+            plugins=plugins,
+            config=config,
+            server_config=server_config,
+            started_s=started_s,
+        )
+        app = create_app(state, [plugin.value() for plugin in plugins.load_all("endpoint_plugins")])
+    except BaseException:
+        await engine.shutdown()
+        raise
+    await serve(app, [listener], server_config, engine.shutdown)
+    return 0
+
+
+async def serve(
+    app: Starlette,
+    sockets: Sequence[socket.socket],
+    server_config: ServerConfig,
+    on_shutdown: Callable[[], Awaitable[None]],
+) -> None:
+    """Serve until a signal, or until the engine is dead.
+
+    The first SIGTERM or SIGINT stops accepting and lets running requests finish for ``shutdown_timeout`` seconds, then
+    ends them with an error; a second one ends them at once. ``on_shutdown`` is awaited last, in any case.
+
+    Args:
+        app: from ``create_app``.
+        sockets: bound ones.
+        server_config: for the timeout.
+        on_shutdown: shuts the engine down.
+
+    Raises:
+        EngineDeadError: the engine died and won't come back.
+    """
+    state: ServerState = app.state.corefw
+    server = _Server(app, server_config, sockets)
+    try:
+        await server.serve(list(sockets))
+    finally:
+        await on_shutdown()
+    if state.engine.death is not None:
+        raise state.engine.death
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, app: Starlette, server_config: ServerConfig, sockets: Sequence[socket.socket]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=BoundedHttpProtocol,
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=int(server_config.shutdown_timeout + _LAST_WORDS_S) + 1,
+            )
+        )
+        self._state: ServerState = app.state.corefw
+        self._drain_s = server_config.shutdown_timeout
+        self._urls = [url_of(bound) for bound in sockets]
+        self._dead_since_s: float | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen, and say where: scripts that start a server on port 0 read the line."""
+        await super().startup(sockets)
+        for url in self._urls:
+            logger.info("serving %s on %s", ", ".join(self._state.model_names), url)
+            print(f"corefw is ready on {url}", flush=True)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second; True ends the server."""
+        if self._state.engine.death is not None:
+            now_s = time.monotonic()
+            self._dead_since_s = now_s if self._dead_since_s is None else self._dead_since_s
+            if now_s - self._dead_since_s > _AFTERLIFE_S:
+                logger.error("the server ends, because its engine has died: %s", self._state.engine.death)
+                return True
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drain."""
+        loop = asyncio.get_running_loop()
+        num_running = len(self._state.in_flight)
+        if num_running and not self.force_exit:
+            logger.info("shutting down; %d requests get %g s to finish", num_running, self._drain_s)
+        timer = loop.call_later(0 if self.force_exit else self._drain_s, self._end_requests)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
+
+    def _end_requests(self) -> None:
+        self._state.in_flight.stop(EngineDeadError("the server is shutting down; send the request to another one"))
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Handle signals on the loop, and don't raise them again at the end: a drained server ends with status 0."""
+        loop = asyncio.get_running_loop()
+        try:
+            for number in HANDLED_SIGNALS:
+                loop.add_signal_handler(number, self.handle_exit, number, None)
+        except (RuntimeError, ValueError):  # not the main thread, as in tests: who runs the server stops it
+            yield
+            return
+        try:
+            yield
+        finally:
+            for number in HANDLED_SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal drains, the second ends."""
+        del frame
+        if self.should_exit:
+            logger.warning("second %s: ending at once", signal.Signals(sig).name)
+            self.force_exit = True
+            self._end_requests()
+        self.should_exit = True

@@ -1,0 +1,120 @@
+"""What the handlers of a running server share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from starlette.requests import Request
+
+from corefw.errors import NotFoundError
+from corefw.observability.metrics import Metrics
+from corefw.server.in_flight import InFlight
+from corefw.server.protocol.sampling import SamplingDefaults
+
+if TYPE_CHECKING:
+    from corefw.config.engine_config import EngineConfig, ServerConfig
+    from corefw.config.runtime_plan import RuntimePlan
+    from corefw.errors import EngineDeadError
+    from corefw.frontend.renderer import Renderer
+    from corefw.frontend.text_engine import TextEngine
+    from corefw.messages.outputs import SchedulerStats
+    from corefw.plugin_system.manager import PluginManager
+
+__all__ = ["ServedEngine", "ServerState", "state_of"]
+
+
+class ServedEngine(Protocol):
+    """What the server itself asks of an engine; generating goes through ``TextEngine``."""
+
+    @property
+    def plan(self) -> RuntimePlan: ...
+    @property
+    def stats(self) -> SchedulerStats: ...
+    @property
+    def death(self) -> EngineDeadError | None: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerState:
+    """Made once, before the app.
+
+    Attributes:
+        config, server_config: as resolved.
+        engine: for health, figures and the plan.
+        text: generates text updates.
+        renderer: turns texts and messages into token ids.
+        plugins: for the report; None where there is no manager.
+        metrics: this server's own.
+        model_names: names under which the model is served, the first is the one told to clients.
+        tasks: what the model can do.
+        started_s: ``time.time()`` of the start.
+        in_flight: the requests that are being answered.
+        sampling_defaults: what the model says where a request is silent.
+    """
+
+    config: EngineConfig
+    server_config: ServerConfig
+    engine: ServedEngine
+    text: TextEngine
+    renderer: Renderer
+    plugins: PluginManager | None
+    metrics: Metrics
+    model_names: tuple[str, ...]
+    started_s: float
+    tasks: frozenset[str] = frozenset({"generate"})
+    in_flight: InFlight = field(default_factory=InFlight)
+    sampling_defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
+
+    @classmethod
+    def build(
+        cls,
+        *,
+        engine: ServedEngine,
+        text: TextEngine,
+        renderer: Renderer,
+        plugins: PluginManager | None,
+        config: EngineConfig,
+        server_config: ServerConfig,
+        started_s: float,
+    ) -> ServerState:
+        """The state of a server for one model.
+
+        Raises:
+            ConfigError: the model's own sampling defaults are unusable.
+        """
+        name = config.model.served_model_name or config.model.model
+        return cls(
+            config=config,
+            server_config=server_config,
+            engine=engine,
+            text=text,
+            renderer=renderer,
+            plugins=plugins,
+            metrics=Metrics(name, lambda: engine.stats),
+            model_names=(name,),
+            started_s=started_s,
+            sampling_defaults=SamplingDefaults.from_generation_config(config.model_info.generation_config),
+        )
+
+    def served_name(self, asked: str | None) -> str:
+        """The model's name as the client asked for it; a client that names none gets the served one.
+
+        Raises:
+            NotFoundError: no model of that name is served.
+        """
+        if asked is None:
+            return self.model_names[0]
+        if asked not in self.model_names:
+            raise NotFoundError(
+                f"the model does not exist; this server has {', '.join(self.model_names)}",
+                param="model",
+                code="model_not_found",
+            )
+        return asked
+
+
+def state_of(request: Request) -> ServerState:
+    """The state behind a request."""
+    state: ServerState = request.app.state.corefw
+    return state

@@ -116,11 +116,13 @@ class EngineStartError(EngineError):
     Args:
         message: the cause as the core told it.
         details: the traceback of the core, for the log; never shown to clients.
+        kind: ``config`` or ``plugin`` when the cause is one of those errors (its message says it all), else ``engine``.
     """
 
-    def __init__(self, message: str, *, details: str = "") -> None:
+    def __init__(self, message: str, *, details: str = "", kind: str = "engine") -> None:
         super().__init__(message)
         self.details = details
+        self.kind = kind
 
 
 class EngineDeadError(EngineError):

@@ -1,4 +1,4 @@
-"""What goes between front end and engine core besides requests and outputs: kinds of messages, calls, the dead signal."""
+"""What goes between front end and core besides requests and outputs: kinds of messages, calls, the dead signal."""
 
 from __future__ import annotations
 

@@ -1,0 +1,209 @@
+"""The engine as the front end sees it: requests in, one stream of outputs a request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from corefw.engine.output_stream import OutputStream
+from corefw.errors import EngineDeadError, EngineError
+from corefw.messages.control import UtilityCall
+from corefw.messages.outputs import EngineCoreOutputs, SchedulerStats, UtilityResult
+from corefw.observability.logging import get_logger
+
+if TYPE_CHECKING:
+    from corefw.config.engine_config import EngineConfig
+    from corefw.config.runtime_plan import RuntimePlan
+    from corefw.engine.clients.base import AsyncCoreClient
+    from corefw.messages.request import EngineCoreRequest
+    from corefw.plugin_system.manager import PluginManager
+
+__all__ = ["AsyncEngine", "OutputStream"]
+
+_ABORT_S = 2.0
+_STOP_S = 5.0
+
+_log = get_logger(__name__)
+
+
+class AsyncEngine:
+    """Hands requests to a core and its outputs to their streams. Used by one event loop; made while it runs.
+
+    Args:
+        client: a connected core; the engine owns it from now on.
+
+    Attributes:
+        stats: what the core said last.
+        death: why the engine is dead, None while it isn't. Every stream raises it, and so does every ``submit``.
+    """
+
+    def __init__(self, client: AsyncCoreClient) -> None:
+        self._client = client
+        self._streams: dict[str, OutputStream] = {}
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._call_ids = itertools.count(1)
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closing = False
+        self._stopped: asyncio.Task[None] | None = None
+        self.stats = SchedulerStats()
+        self.death: EngineDeadError | None = None
+        self._handler = asyncio.create_task(self._handle_outputs(), name="engine-outputs")
+
+    @classmethod
+    async def in_process(
+        cls, config: EngineConfig, plugins: PluginManager, on_progress: Callable[[str], None] | None = None
+    ) -> AsyncEngine:
+        """An engine whose core runs on a thread of this process.
+
+        Raises:
+            ConfigError, PluginError, EngineStartError: the core can't start.
+        """
+        from corefw.engine.clients.in_process import ThreadClient  # a front end with a core process needs no core
+
+        return cls(await ThreadClient.connect(config, plugins, on_progress))
+
+    @property
+    def config(self) -> EngineConfig:
+        """What the core was built from."""
+        return self._client.config
+
+    @property
+    def plan(self) -> RuntimePlan:
+        """What the core decided at start."""
+        return self._client.plan
+
+    @property
+    def alive(self) -> bool:
+        """Whether the core exists and hasn't crashed."""
+        return self.death is None and self._client.alive
+
+    @property
+    def num_unfinished(self) -> int:
+        """Requests whose end the core hasn't told yet, aborted ones included."""
+        return len(self._streams)
+
+    def submit(self, request: EngineCoreRequest) -> OutputStream:
+        """Start a request.
+
+        Raises:
+            EngineDeadError: the engine is dead or shutting down.
+            EngineError: the id is in use, or the request holds something that isn't plain data.
+        """
+        if self.death is not None:
+            raise self.death
+        if self._closing:
+            raise EngineDeadError("the engine is shutting down")
+        if request.request_id in self._streams:
+            raise EngineError(f"request id {request.request_id[:80]!r} is in use")
+        try:
+            self._client.add_request(request)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise EngineError(f"request {request.request_id[:80]!r} can't be sent: {error}") from error
+        stream = OutputStream(request.request_id, self._abort)
+        self._streams[request.request_id] = stream
+        self._idle.clear()
+        return stream
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """Call the core by name with plain data.
+
+        Raises:
+            EngineError: the core refused the call, with its reason.
+            EngineDeadError: the core is dead.
+        """
+        if self.death is not None:
+            raise self.death
+        call_id = next(self._call_ids)
+        answer = self._calls[call_id] = asyncio.get_running_loop().create_future()
+        try:
+            self._client.call(UtilityCall(call_id=call_id, method=method, args=list(args)))
+            return await answer
+        finally:
+            del self._calls[call_id]
+
+    async def shutdown(self, drain_s: float = 0.0) -> None:
+        """Stop: no new requests, running ones get ``drain_s`` seconds, the rest is aborted; then the core ends.
+
+        Nothing is left afterwards: no process, thread, socket or file. May be called again, also at the same time.
+        """
+        self._closing = True
+        if self._stopped is None:
+            self._stopped = asyncio.create_task(self._stop(drain_s), name="engine-stop")
+        await asyncio.shield(self._stopped)
+
+    async def _stop(self, drain_s: float) -> None:
+        await self._until_idle(drain_s)
+        for stream in tuple(self._streams.values()):
+            stream.abort()
+        await self._until_idle(_ABORT_S)
+        await self._client.stop(_STOP_S)
+        self._handler.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._handler
+        self._die(EngineDeadError("the engine was shut down"))
+
+    async def _until_idle(self, timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+
+    async def _handle_outputs(self) -> None:
+        """The output handler: one task an engine, until the core is gone."""
+        try:
+            while True:
+                self._distribute(await self._client.next_outputs())
+        except EngineDeadError as error:
+            self._die(error)
+        except Exception as error:  # whatever it is, nobody must wait for outputs any longer
+            _log.exception("handling the core's outputs failed")
+            self._die(EngineDeadError(f"handling the core's outputs failed: {error}"))
+
+    def _distribute(self, message: EngineCoreOutputs) -> None:
+        if message.stats is not None:
+            self.stats = message.stats
+        if message.utility is not None:
+            self._resolve(message.utility)
+        for output in message.outputs:
+            stream = self._streams.get(output.request_id)
+            if stream is None:
+                continue
+            stream.put(output)
+            if output.finish_reason is not None:
+                self._forget(output.request_id)
+
+    def _resolve(self, result: UtilityResult) -> None:
+        answer = self._calls.get(result.call_id)
+        if answer is None or answer.done():  # its caller was cancelled
+            return
+        if result.error is None:
+            answer.set_result(result.value)
+        else:
+            answer.set_exception(EngineError(result.error))
+
+    def _forget(self, request_id: str) -> None:
+        del self._streams[request_id]
+        if not self._streams:
+            self._idle.set()
+
+    def _abort(self, request_id: str) -> None:
+        # The stream stays until the core has told the end: its id isn't free before.
+        if self.death is None:
+            self._client.abort([request_id])
+
+    def _die(self, death: EngineDeadError) -> None:
+        if self.death is not None:
+            return
+        self.death = death
+        if not self._closing:
+            _log.error("%s", death)
+        for stream in self._streams.values():
+            stream.fail(death)
+        self._streams.clear()
+        self._idle.set()
+        for answer in self._calls.values():
+            if not answer.done():
+                answer.set_exception(death)
+        self.stats = SchedulerStats()

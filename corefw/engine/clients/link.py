@@ -1,0 +1,164 @@
+"""The front end's end of the wire to a core process: its sockets, their private folder, the start-up handshake."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import zmq
+
+from corefw import env
+from corefw.engine.startup import Configure, ControlChannel, Progress, Ready, StartFailed
+from corefw.errors import EngineDeadError, EngineStartError
+from corefw.messages.codec import Codec, Frame
+from corefw.messages.control import OutputKind, RequestKind
+from corefw.messages.outputs import EngineCoreOutputs
+
+if TYPE_CHECKING:
+    from corefw.config.engine_config import EngineConfig
+    from corefw.config.runtime_plan import RuntimePlan
+    from corefw.engine.process import CoreProcess
+
+__all__ = ["CORE_IDENTITY", "CoreLink", "private_directory"]
+
+CORE_IDENTITY = b"core-0"
+# sun_path has 108 bytes, one of them for the terminating zero; the longest file name here takes 16.
+_MAX_DIRECTORY_BYTES = 107 - 16
+# How long frames of a dead core may still be on their way through this process's own ZMQ thread.
+_LAST_WORDS_MS = 200
+
+
+class CoreLink:
+    """Blocking face of one core process. ``send`` belongs to one thread, everything that waits to one other.
+
+    Attributes:
+        config: what the core was told to build; set by ``configure``.
+        process: the child.
+    """
+
+    config: EngineConfig
+
+    def __init__(self, process: CoreProcess) -> None:
+        self.process = process
+        self._control = ControlChannel(process.control)
+        self._outputs_codec = Codec(EngineCoreOutputs)
+        self._directory = private_directory()
+        self._context = zmq.Context()
+        self._requests = self._bind(zmq.ROUTER, "requests")
+        self._outputs = self._bind(zmq.PULL, "outputs")
+
+    def configure(self, config: EngineConfig, log_level: str | None) -> None:
+        """Tell the child what to build."""
+        self.config = config
+        message = Configure(
+            config=config,
+            log_level=log_level or env.log_level(),
+            directory=str(self._directory),
+            requests_address=self._address("requests"),
+            outputs_address=self._address("outputs"),
+            search_path=tuple(path for path in sys.path if path),
+        )
+        try:
+            self._control.send(message)
+        except OSError:
+            raise self.process.exit_error() from None
+
+    def wait_ready(self, on_progress: Callable[[str], None]) -> RuntimePlan:
+        """Wait until the core takes requests.
+
+        Raises:
+            EngineStartError: with the cause as the core told it, or the exit status of a core that said nothing.
+        """
+        self._wait_connected()
+        while True:
+            message = self._next_startup_message()
+            if isinstance(message, Ready):
+                return message.plan
+            if isinstance(message, StartFailed):
+                raise message.to_exception()
+            if not isinstance(message, Progress):
+                raise self.process.exit_error()
+            on_progress(message.stage)
+
+    def receive(self) -> EngineCoreOutputs:
+        """Wait for the next outputs.
+
+        Raises:
+            EngineDeadError: the core has gone; nothing will come any more.
+        """
+        ready = self._poll(self._outputs)
+        if self._outputs not in ready and not self._outputs.poll(_LAST_WORDS_MS):
+            raise EngineDeadError(f"the engine core {self.process.exit_text()}")
+        kind, *frames = (frame.buffer for frame in self._outputs.recv_multipart(copy=False))
+        if kind == OutputKind.DEAD:
+            raise EngineDeadError(f"the engine core crashed: {bytes(frames[0]).decode()}")
+        return self._outputs_codec.decode(frames)
+
+    def send(self, kind: RequestKind, frames: list[Frame]) -> None:
+        """Send a message; never blocks. A message to a dead core is lost."""
+        self._requests.send_multipart([CORE_IDENTITY, kind, *frames], flags=zmq.NOBLOCK, copy=False)
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._context.closed
+
+    def close(self) -> None:
+        """Close and remove everything but the process. May be called twice; not while another thread waits."""
+        self._context.destroy(linger=0)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _bind(self, kind: int, name: str) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
+        socket.set_hwm(0)
+        socket.bind(self._address(name))
+        return socket
+
+    def _address(self, name: str) -> str:
+        return f"ipc://{self._directory / name}"
+
+    def _wait_connected(self) -> None:
+        """Then the folder can go: connected sockets need no name, and what has no name can't be left behind."""
+        silent = {self._requests, self._outputs}
+        while silent:
+            ready = self._poll(*silent)
+            if not ready & silent:
+                raise self._last_words()
+            for socket in ready & silent:
+                socket.recv_multipart()
+            silent -= ready
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _next_startup_message(self) -> object:
+        if self.process.control.fileno() in self._poll(self.process.control.fileno()):
+            return self._control.receive()
+        return None
+
+    def _last_words(self) -> EngineStartError:
+        while (message := self._next_startup_message()) is not None:
+            if isinstance(message, StartFailed):
+                return message.to_exception()
+        return self.process.exit_error()
+
+    def _poll(self, *sources: zmq.Socket[bytes] | int) -> set[object]:
+        """Those of the sources that have something; empty when only the process's exit is left to report."""
+        poller = zmq.Poller()
+        for source in (*sources, self.process.exit_fd):
+            poller.register(source, zmq.POLLIN)
+        return {source for source, _ in poller.poll()} & set(sources)
+
+
+def private_directory() -> Path:
+    """A new folder of mode 0700 whose path leaves room for a socket's name.
+
+    Raises:
+        EngineStartError: no temporary directory is short enough.
+    """
+    for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")):
+        if len(parent.encode()) + len("/corefw-12345678") <= _MAX_DIRECTORY_BYTES and Path(parent).is_dir():
+            return Path(tempfile.mkdtemp(prefix="corefw-", dir=parent))
+    raise EngineStartError("no temporary directory has a path short enough for a socket; set TMPDIR to a shorter one")

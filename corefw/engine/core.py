@@ -1,0 +1,209 @@
+"""The engine core: scheduler and executor, joined by one visible loop step. Knows no tensors and no transport."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import logging
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from corefw.engine.kv_cache.sizing import plan_runtime
+from corefw.errors import ConfigError, CorefwError, EngineDeadError, RequestError
+from corefw.messages.outputs import EngineCoreOutput, EngineCoreOutputs, FinishReason
+from corefw.observability.logging import get_logger
+from corefw.plugin_system.groups import Process
+
+if TYPE_CHECKING:
+    from corefw.config.engine_config import EngineConfig
+    from corefw.config.runtime_plan import RuntimePlan
+    from corefw.interfaces.executor import Executor
+    from corefw.interfaces.kv_cache import KVCacheSpec
+    from corefw.interfaces.scheduler import Scheduler
+    from corefw.messages.outputs import ModelRunnerOutput
+    from corefw.messages.request import EngineCoreRequest
+    from corefw.messages.scheduling import SchedulerOutput
+    from corefw.plugin_system.manager import PluginManager
+
+__all__ = ["EngineCore"]
+
+_STEP_FAILED = "the engine failed to compute this request; the reason is in the server's log"
+_NOT_ADDED = "the engine could not take this request; the reason is in the server's log"
+_LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+_log = get_logger(__name__)
+
+
+class EngineCore:
+    """Builds executor and scheduler, then computes step after step. Used by one thread, ``abort_soon`` excepted.
+
+    Args:
+        config: the resolved configuration.
+        plugins: the resolved plugin set.
+        on_progress: told each stage of the start.
+
+    Raises:
+        ConfigError, PluginError, EngineStartError: the engine can't start; nothing of it is left running.
+    """
+
+    def __init__(
+        self, config: EngineConfig, plugins: PluginManager, on_progress: Callable[[str], None] | None = None
+    ) -> None:
+        report = on_progress or _log.debug
+        self._plugins = plugins
+        self._pending: list[EngineCoreOutput] = []
+        self._aborts: SimpleQueue[Sequence[str]] = SimpleQueue()
+        self._failure: str | None = None
+        self._failure_listener: Callable[[str], None] = _log.error
+        report("loading plugins")
+        plugins.load_general(Process.ENGINE_CORE)
+        executor_class = _plugin_class(
+            plugins, "executors", config.parallel.distributed_executor_backend, "--distributed-executor-backend"
+        )
+        scheduler_class = _plugin_class(plugins, "schedulers", config.scheduler.scheduler, "--scheduler")
+        report("loading the model")
+        self._executor: Executor = executor_class(config, plugins)
+        try:
+            self._executor.on_failure(self._executor_failed)
+            self.plan, group_specs = self._size_cache(config, report)
+            self._scheduler: Scheduler = scheduler_class(config, self.plan, group_specs, plugins)
+        except BaseException:
+            self._executor.shutdown()
+            raise
+        # What lives until the end isn't worth walking in every collection.
+        gc.collect()
+        gc.freeze()
+
+    def add_request(self, request: EngineCoreRequest) -> None:
+        """Queue a request. One that can't run ends at once, in an output; nothing is raised."""
+        try:
+            self._scheduler.add_request(request)
+        except RequestError as error:
+            self.reject(request.request_id, str(error))
+        except Exception:  # one request's trouble must not become everybody's
+            _log.exception("request %s could not be added", request.request_id)
+            self.reject(request.request_id, _NOT_ADDED)
+
+    def reject(self, request_id: str, error: str) -> None:
+        """End a request that the scheduler doesn't know with an error."""
+        self._pending.append(
+            EngineCoreOutput(request_id=request_id, finish_reason=FinishReason.ERROR, error=error),
+        )
+
+    def abort(self, request_ids: Sequence[str]) -> None:
+        """End requests; unknown ids are ignored. Their last outputs come with the next step."""
+        self._drain_aborts()
+        self._pending += self._scheduler.finish_requests(request_ids, FinishReason.ABORT)
+
+    def abort_soon(self, request_ids: Sequence[str]) -> None:
+        """From any thread: end requests while a step runs, before its result is taken."""
+        self._aborts.put(request_ids)
+
+    def has_work(self) -> bool:
+        """Whether ``step`` has something to do or to tell."""
+        return bool(self._pending) or self._failure is not None or self._scheduler.has_work()
+
+    def step(self) -> EngineCoreOutputs | None:
+        """Compute one step; None when there was nothing to do.
+
+        Raises:
+            EngineDeadError: the workers have gone.
+        """
+        if self._failure is not None:
+            raise EngineDeadError(self._failure)
+        if not self.has_work():
+            return None
+        scheduled = self._scheduler.schedule()
+        if _tells_something(scheduled):
+            self._pending += self._run(scheduled)
+        outputs, self._pending = self._pending, []
+        return EngineCoreOutputs(outputs=outputs, stats=self._scheduler.stats())
+
+    def call(self, method: str, args: Sequence[Any] = ()) -> Any:
+        """Call by name; arguments and result are plain data.
+
+        Raises:
+            RequestError: there is no such call, or it doesn't take these arguments.
+        """
+        calls: dict[str, Callable[..., Any]] = {
+            "plan": lambda: msgspec.to_builtins(self.plan),
+            "plugins": self._describe_plugins,
+            "reset_prefix_cache": self._scheduler.reset_prefix_cache,
+            "set_log_level": _set_log_level,
+            "stats": lambda: msgspec.to_builtins(self._scheduler.stats()),
+        }
+        if method not in calls:
+            raise RequestError(f"the engine core has no call {method[:80]!r}; it has {', '.join(calls)}")
+        return calls[method](*args)
+
+    def on_failure(self, listener: Callable[[str], None]) -> None:
+        """Register whom to wake, from any thread, when the workers die; ``step`` raises then."""
+        self._failure_listener = listener
+
+    def shutdown(self) -> None:
+        """Stop the workers. May be called twice."""
+        self._executor.shutdown()
+        gc.unfreeze()
+
+    def _size_cache(self, config: EngineConfig, report: Callable[[str], None]) -> tuple[RuntimePlan, list[KVCacheSpec]]:
+        report("measuring memory")
+        plan, group_specs = plan_runtime(config, self._executor.reports(), self._plugins)
+        report("allocating the KV cache and warming up")
+        self._executor.initialize(plan)
+        return plan, group_specs
+
+    def _run(self, scheduled: SchedulerOutput) -> list[EngineCoreOutput]:
+        try:
+            result = self._execute(scheduled)
+        except EngineDeadError:
+            raise
+        except Exception as error:  # the step border: its requests end, all others go on
+            _log.exception("step %d failed", scheduled.step)
+            self._drain_aborts()
+            message = str(error) if isinstance(error, CorefwError) else _STEP_FAILED
+            return self._scheduler.fail_step(scheduled, message)
+        self._drain_aborts()
+        return self._scheduler.update(scheduled, result)
+
+    def _execute(self, scheduled: SchedulerOutput) -> ModelRunnerOutput:
+        forward = self._executor.execute_model(scheduled)
+        # Grammar bitmasks are computed here, while the device works.
+        forward.result()
+        return self._executor.sample_tokens().result()
+
+    def _drain_aborts(self) -> None:
+        while not self._aborts.empty():
+            self._pending += self._scheduler.finish_requests(self._aborts.get_nowait(), FinishReason.ABORT)
+
+    def _executor_failed(self, reason: str) -> None:
+        self._failure = reason
+        self._failure_listener(reason)
+
+    def _describe_plugins(self) -> list[dict[str, Any]]:
+        return [msgspec.to_builtins(plugin) for plugin in self._plugins.resolved()]
+
+
+def _tells_something(scheduled: SchedulerOutput) -> bool:
+    return bool(
+        scheduled.total_num_scheduled_tokens or scheduled.finished_request_ids or scheduled.preempted_request_ids
+    )
+
+
+def _plugin_class(plugins: PluginManager, group: str, name: str, setting: str) -> Any:
+    """A plugin by name, or a class by ``module:Class``."""
+    if ":" not in name:
+        return plugins.get(group, name, setting=setting)
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{setting} {name[:200]!r} can't be imported: {error}") from error
+
+
+def _set_log_level(level: str) -> None:
+    if level not in _LOG_LEVELS:
+        raise RequestError(f"log level {level[:40]!r} is unknown; use one of {', '.join(_LOG_LEVELS)}")
+    logging.getLogger("corefw").setLevel(level)

@@ -1,0 +1,79 @@
+"""The engine without a loop of its own: its caller steps it. For tests and offline use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from corefw.engine.clients.in_process import InProcessClient
+
+if TYPE_CHECKING:
+    from corefw.config.engine_config import EngineConfig
+    from corefw.config.runtime_plan import RuntimePlan
+    from corefw.engine.core import EngineCore
+    from corefw.messages.outputs import EngineCoreOutput, SchedulerStats
+    from corefw.messages.request import EngineCoreRequest
+    from corefw.plugin_system.manager import PluginManager
+
+__all__ = ["LLMEngine"]
+
+
+class LLMEngine:
+    """A core in this process and thread.
+
+    Args:
+        config: the resolved configuration.
+        plugins: the resolved plugin set.
+        encode_messages: send every message through the codec, as between processes.
+
+    Raises:
+        ConfigError, PluginError, EngineStartError: the engine can't start.
+
+    Attributes:
+        stats: of the last step.
+    """
+
+    def __init__(self, config: EngineConfig, plugins: PluginManager, encode_messages: bool = False) -> None:
+        self._client = InProcessClient(config, plugins, encode_messages=encode_messages)
+        self.stats: SchedulerStats | None = None
+
+    @property
+    def config(self) -> EngineConfig:
+        """What the core was built from."""
+        return self._client.config
+
+    @property
+    def plan(self) -> RuntimePlan:
+        """What the core decided at start."""
+        return self._client.plan
+
+    @property
+    def core(self) -> EngineCore:
+        """The core itself."""
+        return self._client.core
+
+    def add_request(self, request: EngineCoreRequest) -> None:
+        """Queue a request. One that is wrong ends in an output with an error."""
+        self._client.add_request(request)
+
+    def abort(self, ids: Sequence[str]) -> None:
+        """End requests; unknown ids are ignored."""
+        self._client.abort(ids)
+
+    def step(self) -> list[EngineCoreOutput]:
+        """Compute a step; the news of its requests.
+
+        Raises:
+            EngineDeadError: the workers have gone.
+        """
+        outputs = self._client.step()
+        self.stats = outputs.stats or self.stats
+        return outputs.outputs
+
+    def has_work(self) -> bool:
+        """Whether ``step`` can bring anything."""
+        return self._client.has_work()
+
+    def shutdown(self) -> None:
+        """Stop the workers. May be called twice."""
+        self._client.shutdown()

@@ -1,0 +1,143 @@
+"""The engine core's process, as its parent sees it. Imports nothing heavy, so that it can start before all else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from corefw.errors import EngineStartError
+
+if TYPE_CHECKING:
+    from corefw.config.engine_config import EngineConfig
+    from corefw.engine.clients.link import CoreLink
+    from corefw.engine.clients.multiprocess import MultiProcessClient
+
+__all__ = ["CoreProcess"]
+
+_REAP_S = 5.0
+
+
+class CoreProcess:
+    """A child that becomes the engine core: ``spawn`` → ``configure`` → ``await connect()``.
+
+    It never outlives this process. Whoever spawned it calls ``close`` when the start is given up before ``connect``.
+
+    Attributes:
+        control: this end of the control socket.
+        exit_fd: readable once the child has exited.
+    """
+
+    def __init__(self, child: subprocess.Popen[bytes], control: socket.socket) -> None:
+        self._child = child
+        self._link: CoreLink | None = None
+        self.control = control
+        self.exit_fd = os.pidfd_open(child.pid)
+
+    @classmethod
+    def spawn(cls, *, preload: Sequence[str] = ("torch",)) -> CoreProcess:
+        """Start the child and return at once. It imports ``preload`` while it waits for its configuration.
+
+        Called best on the main thread: the kernel then ties the child's life to this process's as well.
+        """
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-P", "-m", "corefw.engine.core_main", f"--control-fd={theirs.fileno()}"]
+        command += [f"--parent-pid={os.getpid()}", *(f"--preload={module}" for module in preload)]
+        if threading.current_thread() is threading.main_thread():
+            # The kernel's death signal follows the spawning thread; a shorter-lived one would take the child along.
+            command.append("--death-signal")
+        with theirs, _blocked_signals():
+            # What plugins print belongs to the log: the standard output is the command's own.
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(theirs.fileno(),))
+        return cls(child, ours)
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._child.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the child hasn't exited."""
+        return self._child.poll() is None
+
+    def configure(self, config: EngineConfig, *, log_level: str | None = None) -> None:
+        """Send the configuration; the child builds the engine from it. Doesn't wait for that.
+
+        Raises:
+            EngineStartError: the child has died, or no socket could be made.
+        """
+        from corefw.engine.clients.link import CoreLink  # heavy: zmq, msgspec
+
+        self._link = CoreLink(self)
+        self._link.configure(config, log_level)
+
+    async def connect(self, on_progress: Callable[[str], None] | None = None) -> MultiProcessClient:
+        """Wait until the engine is ready.
+
+        Args:
+            on_progress: called on the event loop with each stage of the start.
+
+        Raises:
+            EngineStartError: it could not start; the message is the cause's, ``kind`` tells a ConfigError.
+        """
+        from corefw.engine.clients.multiprocess import MultiProcessClient
+
+        assert self._link is not None, "configure comes before connect"
+        return await MultiProcessClient.connect(self._link, on_progress)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the child's exit; False when it still runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(timeout_s)
+        return not self.alive
+
+    def kill(self) -> None:
+        """Kill the child if it runs, and reap it. May be called twice."""
+        if self.alive:
+            self._child.kill()
+        self._child.wait(_REAP_S)
+
+    def close(self) -> None:
+        """Kill, and close what this process holds. May be called twice; a client's ``stop`` does it already."""
+        self.kill()
+        if self._link is not None:
+            self._link.close()
+        if self.exit_fd >= 0:
+            os.close(self.exit_fd)
+            self.exit_fd = -1
+        self.control.close()
+
+    def exit_error(self) -> EngineStartError:
+        """The error for a child that died without a word; waits for the exit status."""
+        self.wait(_REAP_S)
+        return EngineStartError(
+            f"the engine core {self.exit_text()} before it was ready; its last words are in the log"
+        )
+
+    def exit_text(self) -> str:
+        """How the child ended: ``exited with status 1``, ``was killed by signal 9 (SIGKILL)``."""
+        status = self._child.poll()
+        if status is None:
+            return "is still running"
+        if status >= 0:
+            return f"exited with status {status}"
+        with contextlib.suppress(ValueError):
+            return f"was killed by signal {-status} ({signal.Signals(-status).name})"
+        return f"was killed by signal {-status}"
+
+
+@contextlib.contextmanager
+def _blocked_signals() -> Iterator[None]:
+    """A signal that comes before the child ignores it must not end the child; a blocked mask is inherited."""
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)

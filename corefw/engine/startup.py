@@ -1,0 +1,113 @@
+"""The start-up conversation between front end and core process, over a socket pair that exists before anything else."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import traceback
+
+import msgspec
+
+from corefw.config.engine_config import EngineConfig
+from corefw.config.runtime_plan import RuntimePlan
+from corefw.errors import ConfigError, CorefwError, EngineStartError, PluginError
+from corefw.messages.codec import Codec
+
+__all__ = ["Configure", "ControlChannel", "Progress", "Ready", "StartFailed"]
+
+_LENGTH = struct.Struct("<I")
+
+
+class Configure(msgspec.Struct, frozen=True, kw_only=True, tag="configure"):
+    """To the core: what to build and where the front end listens.
+
+    Attributes:
+        config: the resolved configuration, the resolved plugin set in it.
+        log_level: of the core's records.
+        directory: private folder of the sockets; gone once both are connected.
+        requests_address: the ROUTER that requests come from.
+        outputs_address: the PULL that takes outputs.
+        search_path: the front end's ``sys.path``, so that import paths mean the same in both processes.
+    """
+
+    config: EngineConfig
+    log_level: str
+    directory: str
+    requests_address: str
+    outputs_address: str
+    search_path: tuple[str, ...]
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
+    """From the core: what it does now."""
+
+    stage: str
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
+    """From the core: it takes requests. The plan carries every decision taken in core and workers."""
+
+    plan: RuntimePlan
+
+
+class StartFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """From the core: it could not start and exits."""
+
+    kind: str
+    message: str
+    details: str
+
+    @classmethod
+    def from_exception(cls, error: Exception) -> StartFailed:
+        """Describe what was raised; corefw's own errors speak for themselves, others get their type's name."""
+        message = str(error) if isinstance(error, CorefwError) else f"{type(error).__name__}: {error}"
+        details = "".join(traceback.format_exception(error))
+        return cls(kind=_kind(error), message=message, details=details)
+
+    def to_exception(self) -> EngineStartError:
+        """What the front end raises."""
+        return EngineStartError(self.message, details=self.details, kind=self.kind)
+
+
+def _kind(error: Exception) -> str:
+    if isinstance(error, EngineStartError):
+        return error.kind
+    return "config" if isinstance(error, ConfigError) else "plugin" if isinstance(error, PluginError) else "engine"
+
+
+StartupMessage = Configure | Progress | Ready | StartFailed
+
+
+class ControlChannel:
+    """Length-prefixed start-up messages over a stream socket. Blocking; one thread at each end."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._codec: Codec[StartupMessage] = Codec(StartupMessage)  # type: ignore[arg-type]  # a union is no type
+
+    def send(self, message: StartupMessage) -> None:
+        """Send a message whole.
+
+        Raises:
+            OSError: the other end has gone.
+        """
+        payload = self._codec.encode(message)[0]
+        self._stream.sendall(_LENGTH.pack(len(payload)) + payload)
+
+    def receive(self) -> StartupMessage | None:
+        """Wait for the next message; None when the other end has gone."""
+        header = self._read(_LENGTH.size)
+        payload = self._read(_LENGTH.unpack(header)[0]) if header is not None else None
+        return None if payload is None else self._codec.decode([payload])
+
+    def _read(self, num_bytes: int) -> bytes | None:
+        received = bytearray()
+        while len(received) < num_bytes:
+            try:
+                part = self._stream.recv(num_bytes - len(received))
+            except ConnectionError:
+                return None
+            if not part:
+                return None
+            received += part
+        return bytes(received)

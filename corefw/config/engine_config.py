@@ -25,6 +25,7 @@ __all__ = [
     "ResolvedPlugin",
     "SchedulerConfig",
     "ServerConfig",
+    "option",
 ]
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")

@@ -32,7 +32,7 @@ class HookSpecs:
 
     @hookspec
     def corefw_loaded(self, process: str) -> None:
-        """Called once in each process, after all general plugins were loaded in it.
+        """Called once in each process, after all general plugins were loaded in it (again for a further engine).
 
         Args:
             process: the process's role: ``front_end``, ``engine_core``, ``worker`` or ``cli``. An engine that runs

@@ -65,6 +65,8 @@ class BackedTokenizer(Tokenizer):
         self._rule = rule_of_decoder(json.loads(backend.decoder.__getstate__()) if backend.decoder else None)
         self.joins_bytes = self._rule is not None
         self.strips_blank = self._rule is not None and self._rule.strips_blank
+        self.left_stripping_ids = frozenset(i for i, token in added.items() if token.special and token.lstrip)
+        self.right_stripping_ids = frozenset(i for i, token in added.items() if token.special and token.rstrip)
         self._post_processes = adds_bos is None
         self._prefix = [bos_id] if adds_bos and bos_id is not None else []
         self._suffix = [eos_ids[0]] if adds_eos and eos_ids else []

@@ -22,10 +22,13 @@ class Tokenizer(ABC):
         adds_bos: whether ``encode`` begins with ``bos_id`` when special tokens are added.
         joins_bytes: text is the tokens' bytes, joined; false for decoders that look at neighbouring tokens.
         strips_blank: a text's first blank was put there by the tokenizer and isn't part of the text.
+        left_stripping_ids, right_stripping_ids: control tokens that swallow the blanks before or after them.
     """
 
     joins_bytes = True
     strips_blank = False
+    left_stripping_ids: frozenset[int] = frozenset()
+    right_stripping_ids: frozenset[int] = frozenset()
 
     def __init__(
         self,
@@ -90,3 +93,8 @@ class Tokenizer(ABC):
     def special_scanner(self) -> TextScanner:
         """Finds control tokens in text."""
         return TextScanner(self.special_texts)
+
+    @cached_property
+    def longest_token_bytes(self) -> int:
+        """Bytes of the longest token, at least 1."""
+        return max(1, *(len(self.token_bytes(token_id)) for token_id in range(self.vocab_size)))

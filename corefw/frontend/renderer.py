@@ -1,0 +1,161 @@
+"""From what clients send to prompt ids: text, ids, chats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corefw.errors import ContextLengthError, RequestError
+from corefw.frontend.chat_messages import template_messages
+from corefw.frontend.chat_template import (
+    ChatTemplate,
+    templates_of_directory,
+    templates_of_gguf,
+    templates_of_option,
+)
+from corefw.frontend.content_shield import ContentShield
+from corefw.frontend.tokenizer import load_tokenizer
+from corefw.frontend.tokenizer.load import open_gguf
+
+if TYPE_CHECKING:
+    from corefw.config.engine_config import FrontendConfig, ModelConfig
+    from corefw.config.model_info import ModelInfo
+
+__all__ = ["Renderer"]
+
+# Below this many bytes a token of the context a text may fit; only longer ones are compared with the longest token.
+_PLAUSIBLE_BYTES_PER_TOKEN = 32
+
+
+class Renderer:
+    """Makes prompt ids. Every method may be called from any thread; long texts take time, so do that.
+
+    Args:
+        info: the model.
+        model: ``tokenizer`` and ``chat_template`` override the model's own.
+        frontend: whether built tokenizers are kept on disk.
+
+    Attributes:
+        tokenizer: of the model.
+        eos_ids: end tokens: the model's, then those that the vocabulary names.
+
+    Raises:
+        ConfigError: no usable tokenizer, or a chat template that isn't valid.
+    """
+
+    def __init__(self, info: ModelInfo, model: ModelConfig, frontend: FrontendConfig) -> None:
+        self.tokenizer = load_tokenizer(info, model, frontend)
+        self.eos_ids = tuple(dict.fromkeys((*info.eos_ids, *self.tokenizer.eos_ids)))
+        self._template = ChatTemplate(_templates(info, model))
+        self._num_ids = min(self.tokenizer.vocab_size, info.vocab_size)
+        self._max_position = model.max_model_len or info.max_position
+        self._token_texts = {
+            "bos_token": self._text_of(self.tokenizer.bos_id),
+            "eos_token": self._text_of(next(iter(self.tokenizer.eos_ids or self.eos_ids), None)),
+        }
+
+    def render_text(self, text: str, *, param: str, parse_special: bool = True) -> list[int]:
+        """Ids of a prompt's text, with the begin token where the model wants one.
+
+        Args:
+            text: the prompt.
+            param: the field it came in, for errors.
+            parse_special: control tokens may be written as text; a begin token written so isn't doubled.
+
+        Raises:
+            RequestError: not valid Unicode, or nothing in it.
+            ContextLengthError: far too long to fit; others are found when the request is made.
+        """
+        self._check_text(text, param)
+        ids = self.tokenizer.encode(text, parse_special=parse_special)
+        bos_id = self.tokenizer.bos_id
+        if self.tokenizer.adds_bos and ids[:2] == [bos_id, bos_id]:
+            del ids[0]
+        if not ids:
+            raise RequestError("the prompt is empty; send at least one character", param=param)
+        return ids
+
+    def render_ids(self, ids: Sequence[int], *, param: str) -> list[int]:
+        """A prompt given as ids, checked.
+
+        Raises:
+            RequestError: empty, not whole numbers, or out of vocabulary.
+        """
+        if not ids:
+            raise RequestError("the prompt is empty; send at least one token id", param=param)
+        if any(type(token_id) is not int for token_id in ids):
+            raise RequestError("token ids must be whole numbers", param=param)
+        if min(ids) < 0 or max(ids) >= self._num_ids:
+            wrong = next(i for i, token_id in enumerate(ids) if not 0 <= token_id < self._num_ids)
+            raise RequestError(
+                f"the token id at position {wrong} is out of vocabulary; ids are in [0, {self._num_ids - 1}]",
+                param=param,
+            )
+        return list(ids)
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> list[int]:
+        """Ids of a chat in the model's template.
+
+        The text of a control token in anything that the client sent is text, not that token.
+
+        Args:
+            messages: objects with role and content (text, or a list of text parts); further keys go to the template.
+            template_kwargs: further variables of the template (``tools`` …).
+            add_generation_prompt: end with the beginning of an assistant's message.
+
+        Raises:
+            RequestError: malformed messages, no template, or the template refuses; ``param`` is the path.
+        """
+        shield = ContentShield(self.tokenizer)
+        rendered = self._template.render(
+            {
+                **self._token_texts,
+                **shield.protect(template_kwargs or {}),
+                "messages": shield.protect(template_messages(messages)),
+                "add_generation_prompt": add_generation_prompt,
+            }
+        )
+        self._check_text(rendered, "messages")
+        ids = shield.encode(rendered)
+        bos_id = self.tokenizer.bos_id
+        if self.tokenizer.adds_bos and bos_id is not None and ids[:1] != [bos_id]:
+            ids = [bos_id, *ids]
+        if not ids:
+            raise RequestError("the chat template made an empty prompt of the messages", param="messages")
+        return ids
+
+    def _text_of(self, token_id: int | None) -> str:
+        return "" if token_id is None else self.tokenizer.token_bytes(token_id).decode("utf-8", "replace")
+
+    def _check_text(self, text: str, param: str) -> None:
+        try:
+            num_bytes = len(text.encode())
+        except UnicodeEncodeError as error:
+            raise RequestError("the text has a lone surrogate, which isn't a character", param=param) from error
+        if num_bytes <= self._max_position * _PLAUSIBLE_BYTES_PER_TOKEN:
+            return
+        num_tokens = -(-num_bytes // self.tokenizer.longest_token_bytes)
+        if num_tokens >= self._max_position:
+            raise ContextLengthError(
+                f"the text of {num_bytes} bytes is at least {num_tokens} tokens long, but the context length is "
+                f"{self._max_position} tokens; shorten it",
+                param=param,
+            )
+
+
+def _templates(info: ModelInfo, model: ModelConfig) -> dict[str, str]:
+    if model.chat_template is not None:
+        return templates_of_option(model.chat_template)
+    if model.tokenizer is not None and Path(model.tokenizer).is_dir():
+        found = templates_of_directory(Path(model.tokenizer))
+        if found:
+            return found
+    gguf = open_gguf(info)
+    return templates_of_directory(Path(info.files.root)) if gguf is None else templates_of_gguf(gguf.metadata)

@@ -1,0 +1,169 @@
+"""From prompt ids to text: splits n outputs, sends them to the core, brings them back as updates."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from corefw.config.runtime_plan import RuntimePlan
+from corefw.errors import ContextLengthError, EngineError, RequestError
+from corefw.frontend.output_processor import GenerationUpdate, OutputProcessor
+from corefw.frontend.renderer import Renderer
+from corefw.frontend.seeds import new_seed, output_seed
+from corefw.messages.outputs import EngineCoreOutput
+from corefw.messages.request import EngineCoreRequest, PlainDict
+from corefw.messages.sampling import SamplingParams
+
+__all__ = ["CoreEngine", "CoreStream", "TextEngine"]
+
+_log = logging.getLogger(__name__)
+
+
+class CoreStream(Protocol):
+    """One core request's outputs; the last has a finish reason."""
+
+    def __aiter__(self) -> AsyncIterator[EngineCoreOutput]: ...
+    def abort(self) -> None: ...
+
+
+class CoreEngine(Protocol):
+    """What this room needs of the engine."""
+
+    @property
+    def plan(self) -> RuntimePlan: ...
+    def submit(self, request: EngineCoreRequest) -> CoreStream: ...
+
+
+class TextEngine:
+    """Generates text. Used by one event loop.
+
+    Args:
+        engine: the engine's client.
+        renderer: gives the tokenizer and the model's end tokens.
+    """
+
+    def __init__(self, engine: CoreEngine, renderer: Renderer) -> None:
+        self._engine = engine
+        self._tokenizer = renderer.tokenizer
+        self._eos_ids = renderer.eos_ids
+
+    def generate(
+        self,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        request_id: str | None = None,
+        priority: int = 0,
+        cache_salt: str | None = None,
+        extra: PlainDict | None = None,
+    ) -> AsyncGenerator[GenerationUpdate, None]:
+        """Check a request at once, then return the iterator of its updates; nothing runs before the first is asked for.
+
+        Closing the iterator, or cancelling who waits for it, aborts what still runs.
+
+        Args:
+            prompt_ids: at least one id of the vocabulary.
+            params: without a seed each request gets a random one; without ``max_tokens`` output may fill the context.
+            request_id: the client's name for it, for the log alone: ids inside the engine are always new.
+            priority, cache_salt, extra: for the core, see ``EngineCoreRequest``.
+
+        Raises:
+            RequestError: empty prompt.
+            ContextLengthError: prompt, or prompt and ``max_tokens``, exceed the context.
+
+        The iterator raises EngineDeadError when the engine has gone, and what ``error_of_output`` says when the core
+        ends an output with an error; the request's other outputs are aborted then.
+        """
+        params = self._complete(params, len(prompt_ids))
+        requests = self._split(list(prompt_ids), params, priority, cache_salt, extra or {})
+        _log.debug("request %s runs as %s", request_id, requests[0].request_id)
+        return self._run_one(requests[0]) if len(requests) == 1 else self._run_many(requests)
+
+    def _complete(self, params: SamplingParams, num_prompt_tokens: int) -> SamplingParams:
+        """The parameters with seed and limit filled in."""
+        limit = self._engine.plan.max_model_len
+        if num_prompt_tokens == 0:
+            raise RequestError("the prompt is empty; send at least one token", param="prompt")
+        if num_prompt_tokens >= limit:
+            raise ContextLengthError(
+                f"the prompt has {num_prompt_tokens} tokens, but the context length is {limit} tokens and at least one "
+                "is needed for the output; shorten the prompt"
+            )
+        if params.max_tokens is not None and num_prompt_tokens + params.max_tokens > limit:
+            raise ContextLengthError(
+                f"the context length is {limit} tokens, but the prompt has {num_prompt_tokens} tokens and max_tokens "
+                f"is {params.max_tokens}, together {num_prompt_tokens + params.max_tokens}; shorten one of them",
+                param="max_tokens",
+            )
+        max_tokens = params.max_tokens or limit - num_prompt_tokens
+        seed = new_seed() if params.seed is None else params.seed
+        return msgspec.structs.replace(params, max_tokens=max_tokens, seed=seed)
+
+    def _split(
+        self, prompt_ids: list[int], params: SamplingParams, priority: int, cache_salt: str | None, extra: PlainDict
+    ) -> list[EngineCoreRequest]:
+        name = uuid.uuid4().hex
+        arrival_s = time.time()
+        assert params.seed is not None, "filled in by _complete"
+        return [
+            EngineCoreRequest(
+                request_id=name if params.n == 1 else f"{name}-{index}",
+                prompt_ids=prompt_ids,
+                params=msgspec.structs.replace(params, n=1, seed=output_seed(params.seed, index)),
+                eos_ids=self._eos_ids,
+                arrival_s=arrival_s,
+                priority=priority,
+                cache_salt=cache_salt,
+                extra=extra,
+            )
+            for index in range(params.n)
+        ]
+
+    async def _run_one(self, request: EngineCoreRequest, index: int = 0) -> AsyncGenerator[GenerationUpdate, None]:
+        processor = OutputProcessor(self._tokenizer, request, index)
+        stream = self._engine.submit(request)
+        try:
+            async for output in stream:
+                update = processor.process(output)
+                if update.finish_reason is not None:
+                    stream.abort()  # without effect when the core ended it
+                yield update
+                if update.finish_reason is not None:
+                    return
+            raise EngineError("the engine ended a request without saying how")
+        finally:
+            stream.abort()
+
+    async def _run_many(self, requests: list[EngineCoreRequest]) -> AsyncGenerator[GenerationUpdate, None]:
+        """Updates of all outputs in the order in which they come."""
+        updates: asyncio.Queue[GenerationUpdate | BaseException] = asyncio.Queue()
+        tasks = [asyncio.create_task(self._forward(request, i, updates)) for i, request in enumerate(requests)]
+        num_running = len(tasks)
+        try:
+            while num_running:
+                update = await updates.get()
+                if isinstance(update, BaseException):
+                    raise update
+                num_running -= update.finish_reason is not None
+                yield update
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _forward(
+        self, request: EngineCoreRequest, index: int, updates: asyncio.Queue[GenerationUpdate | BaseException]
+    ) -> None:
+        try:
+            async with contextlib.aclosing(self._run_one(request, index)) as source:
+                async for update in source:
+                    updates.put_nowait(update)
+        except Exception as error:
+            updates.put_nowait(error)

@@ -32,7 +32,9 @@ class UniExecutor(Executor):
 
         num_ranks = config.parallel.tensor_parallel_size
         if num_ranks != 1:
-            raise ConfigError(f"executor uni runs one rank, but tensor_parallel_size is {num_ranks}; choose another one")
+            raise ConfigError(
+                f"executor uni runs one rank, but tensor_parallel_size is {num_ranks}; choose another one"
+            )
         self._running: Worker | None = Worker(config, plugins)
 
     def reports(self) -> Sequence[WorkerReport]:

@@ -16,7 +16,7 @@ __all__ = ["CpuPlatform"]
 # x86 dot products on tiles or vectors of bfloat16, and Arm's name for the same.
 _BFLOAT16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 
-# Matrix products on a few cores gain nothing beyond some hundred rows, while a longer step delays every running request.
+# Matrix products on a few cores gain nothing beyond some hundred rows; a longer step delays every running request.
 _STEP_TOKENS = 512
 
 

@@ -62,7 +62,7 @@ class CpuRuntime(DeviceRuntime):
 
     def seed_everything(self, seed: int) -> None:
         random.seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002 - model code of third parties reads the global state
+        np.random.seed(seed % 2**32)
         torch.manual_seed(seed)
 
     def synchronize(self) -> None:

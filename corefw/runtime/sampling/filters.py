@@ -1,7 +1,7 @@
 """Filters over unnormalised weights: temperature, min_p, top-k, top-p, and the choice.
 
-Shapes: R rows, V tokens. A weight is exp((logit - largest) / temperature) in float64, so the most likely token has 1 and a
-filtered one 0. Every reduction runs along one row in token order (``cumsum``, never ``sum``, which splits a lone row
+Shapes: R rows, V tokens. A weight is exp((logit - largest) / temperature) in float64, so the most likely token has 1
+and a filtered one 0. Every reduction runs along one row in token order (``cumsum``, never ``sum``, which splits a lone row
 over threads): a row's bits don't depend on the others.
 """
 
@@ -11,8 +11,8 @@ import torch
 
 __all__ = ["choose", "drop_unlikely", "keep_top", "weights_at_temperature"]
 
-# Nucleus candidates looked at before all tokens are sorted; real distributions seldom need more.
-_MAX_CANDIDATES = 512
+# How many of the largest weights are looked at before all are sorted; real distributions seldom need more.
+_CANDIDATES = (64, 1024)
 
 
 def weights_at_temperature(logits_RV: torch.Tensor, temperature_R: torch.Tensor) -> torch.Tensor:
@@ -35,60 +35,60 @@ def keep_top(weights_RV: torch.Tensor, top_k_R: torch.Tensor, top_p_R: torch.Ten
         top_p_R: float64 in (0, 1].
     """
     vocab_size = weights_RV.shape[-1]
-    limited_R = (top_k_R > 0) & (top_k_R < vocab_size)
-    filtered_R = limited_R | (top_p_R < 1.0)
-    if not bool(filtered_R.any()):
-        return weights_RV
-    top_k_R = torch.where(limited_R, top_k_R, vocab_size)
-    few_R = filtered_R & (~limited_R | (top_k_R <= _MAX_CANDIDATES))
-    rest_R = filtered_R & ~few_R
-    if bool(few_R.any()):
-        rows = few_R.nonzero().squeeze(-1)
-        short = _keep_top_of_rows(weights_RV, rows, top_k_R, top_p_R, min(_MAX_CANDIDATES, vocab_size))
-        rest_R[short] = True
-    if bool(rest_R.any()):
-        rows = rest_R.nonzero().squeeze(-1)
-        _keep_top_of_rows(weights_RV, rows, top_k_R, top_p_R, vocab_size)
+    unlimited_R = (top_k_R <= 0) | (top_k_R >= vocab_size)
+    top_k_R = torch.where(unlimited_R, vocab_size, top_k_R)
+    waiting = (~unlimited_R | (top_p_R < 1.0)).nonzero().squeeze(-1)
+    for num_candidates in (*(size for size in _CANDIDATES if size < vocab_size), vocab_size):
+        if not waiting.numel():
+            break
+        fits = (top_k_R[waiting] <= num_candidates) | unlimited_R[waiting]
+        rows, waiting = waiting[fits], waiting[~fits]
+        if rows.numel():
+            kept, short = _keep_top_of_candidates(weights_RV[rows], top_k_R[rows], top_p_R[rows], num_candidates)
+            weights_RV[rows] = kept
+            waiting = torch.cat([waiting, rows[short]])
     return weights_RV
 
 
-def _keep_top_of_rows(
-    weights_RV: torch.Tensor, rows: torch.Tensor, top_k_R: torch.Tensor, top_p_R: torch.Tensor, num_candidates: int
-) -> torch.Tensor:
-    """Filter those rows by their largest ``num_candidates`` weights. Returns the rows for which that was too few."""
-    weights, top_k, top_p = weights_RV[rows], top_k_R[rows], top_p_R[rows]
+def _keep_top_of_candidates(
+    weights: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, num_candidates: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Filter by the largest ``num_candidates`` weights. Also returns for which rows, left as they are, it's too few.
+
+    The candidates' values in falling order are one sequence, however many there are and whichever of equal tokens
+    they belong to: so the result doesn't depend on ``num_candidates``.
+    """
     vocab_size = weights.shape[-1]
     falling = _falling(weights, num_candidates)
     mass = falling.cumsum(-1)
-    unlimited = top_k >= vocab_size
     total = mass.gather(-1, top_k.clamp(max=num_candidates).sub(1).unsqueeze(-1)).squeeze(-1)
-    if num_candidates < vocab_size and bool(unlimited.any()):
+    unlimited = (top_k >= vocab_size) & (num_candidates < vocab_size)
+    if bool(unlimited.any()):
         total[unlimited] = weights[unlimited].cumsum(-1)[:, -1]
-    mass_before = mass - falling
     # Where top_p is 1 the mass mustn't decide: rounding could cut the tail.
-    inside = (mass_before < (top_p * total).unsqueeze(-1)) | (top_p >= 1.0).unsqueeze(-1)
+    inside = (mass - falling < (top_p * total).unsqueeze(-1)) | (top_p >= 1.0).unsqueeze(-1)
     num_kept = torch.minimum(inside.sum(-1), top_k)
-    short = (num_kept >= num_candidates) & unlimited & (num_candidates < vocab_size)
-    weights_RV[rows] = torch.where(short.unsqueeze(-1), weights, _keep_largest(weights, falling, num_kept))
-    return rows[short]
+    short = unlimited & (num_kept >= num_candidates)
+    threshold = falling.gather(-1, num_kept.sub(1).unsqueeze(-1)).masked_fill_(short.unsqueeze(-1), 0.0)
+    kept = weights.masked_fill(weights < threshold, 0.0)
+    following = num_kept.clamp(max=num_candidates - 1).unsqueeze(-1)
+    cut_among_equals = (falling.gather(-1, following) == threshold).squeeze(-1) | (num_kept == num_candidates)
+    for row in (cut_among_equals & (threshold > 0.0).squeeze(-1)).nonzero().squeeze(-1).tolist():
+        _drop_highest_ids(kept[row], threshold[row], int(num_kept[row]))
+    return kept, short
 
 
 def _falling(weights: torch.Tensor, num_candidates: int) -> torch.Tensor:
-    """The largest values, in falling order; equal values can't be told apart, so the result is unique."""
     if num_candidates == weights.shape[-1]:
         return weights.sort(-1, descending=True).values
     return weights.topk(num_candidates, sorted=True).values
 
 
-def _keep_largest(weights: torch.Tensor, falling: torch.Tensor, num_kept: torch.Tensor) -> torch.Tensor:
-    """Zero all but the ``num_kept`` largest of each row; among equals the lowest ids stay."""
-    threshold = falling.gather(-1, num_kept.sub(1).unsqueeze(-1))
-    kept = weights >= threshold
-    excess = kept.sum(-1) - num_kept
-    for row in excess.nonzero().squeeze(-1).tolist():
-        tied = (weights[row] == threshold[row]).nonzero().squeeze(-1)
-        kept[row, tied[tied.numel() - int(excess[row]) :]] = False
-    return weights * kept
+def _drop_highest_ids(kept_V: torch.Tensor, threshold: torch.Tensor, num_kept: int) -> None:
+    """Of the tokens at the threshold, drop those with the highest ids until ``num_kept`` are left."""
+    excess = int((kept_V >= threshold).sum()) - num_kept
+    if excess > 0:
+        kept_V[(kept_V == threshold).nonzero().squeeze(-1)[-excess:]] = 0.0
 
 
 def choose(weights_RV: torch.Tensor, uniform_R: torch.Tensor) -> torch.Tensor:

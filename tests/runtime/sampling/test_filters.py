@@ -38,11 +38,11 @@ def _filtered(logits: torch.Tensor, temperature: float, min_p: float, top_k: int
 
 @given(
     seed=st.integers(0, 2**32 - 1),
-    vocab_size=st.sampled_from([1, 2, 7, 511, 512, 513, 3000]),
+    vocab_size=st.sampled_from([1, 2, 7, 63, 64, 65, 3000]),
     spread=st.sampled_from([0.01, 1.0, 5.0, 30.0]),
     temperature=st.sampled_from([1e-5, 0.3, 1.0, 2.0, 100.0]),
     min_p=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
-    top_k=st.sampled_from([0, 1, 5, 511, 512, 513, 2**40]),
+    top_k=st.sampled_from([0, 1, 5, 63, 64, 65, 1023, 1024, 1025, 2**40]),
     top_p=st.sampled_from([1e-9, 0.1, 0.7, 0.95, 1.0]),
 )
 @settings(max_examples=150, deadline=None, derandomize=True)

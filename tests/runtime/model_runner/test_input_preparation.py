@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import torch
+
+from corefw.messages.sampling import SamplingParams
+from corefw.messages.scheduling import NewRequest
+from corefw.runtime.model_runner.batch_state import BatchState
+from corefw.runtime.model_runner.host_buffer import HostBuffer
+from corefw.runtime.model_runner.input_preparation import InputPreparation
+
+CPU = torch.device("cpu")
+
+
+def _batch() -> BatchState:
+    """Two groups, blocks of 4 tokens: ``a`` decodes at position 6, ``b`` is a prompt of 9 with 4 tokens cached."""
+    batch = BatchState(4, 2)
+    for request_id, prompt, outputs, blocks, computed in (
+        ("a", [10, 11, 12, 13, 14], [15, 16], [[3, 7], [8, 9]], 6),
+        ("b", list(range(20, 29)), [], [[5, 2, 6], [1, 4, 10]], 4),
+        ("c", [30], [], [[11], [11]], 0),
+    ):
+        batch.add(
+            NewRequest(
+                request_id=request_id,
+                prompt_ids=prompt,
+                output_ids=outputs,
+                params=SamplingParams(seed=0),
+                eos_ids=(),
+                block_ids=blocks,
+                num_computed_tokens=computed,
+            )
+        )
+    return batch
+
+
+def _preparation() -> InputPreparation:
+    return InputPreparation(CPU, max_num_tokens=16, max_num_seqs=4, max_num_blocks=8, num_groups=2, block_size=4)
+
+
+def test_a_step_is_laid_out_one_request_after_the_other_in_row_order() -> None:
+    inputs = _preparation().prepare(_batch(), {"b": 5, "a": 1})
+    assert inputs.rows.tolist() == [0, 1]
+    assert inputs.num_tokens == 6
+    assert inputs.input_ids.tolist() == [16, 24, 25, 26, 27, 28]
+    assert inputs.positions.tolist() == [6, 4, 5, 6, 7, 8]
+    assert inputs.query_starts.tolist() == [0, 1, 6]
+    assert inputs.seq_lens.tolist() == [7, 9]
+    assert [slots.tolist() for slots in inputs.slot_mappings] == [
+        [7 * 4 + 2, 8, 9, 10, 11, 24],
+        [9 * 4 + 2, 16, 17, 18, 19, 40],
+    ]
+    assert inputs.sampled.tolist() == [0, 1]
+    assert inputs.logits_indices.tolist() == [0, 5]
+
+
+def test_block_tables_are_padded_with_the_null_block() -> None:
+    inputs = _preparation().prepare(_batch(), {"a": 1, "b": 5, "c": 1})
+    assert [table.tolist() for table in inputs.block_tables] == [
+        [[3, 7, 0], [5, 2, 6], [11, 0, 0]],
+        [[8, 9, 0], [1, 4, 10], [11, 0, 0]],
+    ]
+
+
+def test_only_requests_whose_last_known_token_is_computed_are_sampled() -> None:
+    inputs = _preparation().prepare(_batch(), {"a": 1, "b": 4, "c": 1})
+    assert inputs.sampled.tolist() == [0, 2]
+    assert inputs.logits_indices.tolist() == [0, 5]
+
+
+def test_dtypes_are_those_of_the_contract() -> None:
+    inputs = _preparation().prepare(_batch(), {"a": 1})
+    assert inputs.input_ids.dtype == inputs.positions.dtype == inputs.logits_indices.dtype == torch.int64
+    assert inputs.query_starts.dtype == inputs.seq_lens.dtype == inputs.block_tables[0].dtype == torch.int32
+    assert inputs.slot_mappings[0].dtype == torch.int64
+
+
+def test_a_shorter_step_leaves_nothing_of_a_longer_one_behind() -> None:
+    preparation = _preparation()
+    long = preparation.prepare(_batch(), {"a": 1, "b": 5}).slot_mappings[0]
+    short = preparation.prepare(_batch(), {"a": 1}).slot_mappings[0]
+    assert short.data_ptr() == long.data_ptr()
+    assert torch.as_strided(short, (16,), (1,)).tolist() == [30, *[-1] * 15]
+
+
+def test_a_buffer_clears_what_lies_behind_the_values() -> None:
+    buffer = HostBuffer(5, torch.int32, CPU)
+    assert buffer.upload(torch.arange(5).numpy()).tolist() == [0, 1, 2, 3, 4]
+    view = buffer.upload(torch.arange(2).numpy(), tail=-1)
+    assert view.tolist() == [0, 1]
+    assert torch.as_strided(view, (5,), (1,)).tolist() == [0, 1, -1, -1, -1]

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import nn
+
+from corefw.interfaces.attention import AttentionRequest
 from corefw.models.layers.context import BuildContext, TensorParallel
+from corefw.models.ops.binder import OpBinder
+from corefw.models.registry import model_class
+from corefw.models.shape import has_sliding_window, head_size
+from corefw.plugin_system.selection import select
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
     from corefw.config.engine_config import EngineConfig
+    from corefw.interfaces.platform import Platform
     from corefw.interfaces.selection import Selection
     from corefw.plugin_system.manager import PluginManager
 
 __all__ = ["build_model", "make_build_context"]
+
+_BACKENDS = "attention_backends"
 
 
 def make_build_context(
@@ -25,10 +34,76 @@ def make_build_context(
     Returns:
         what layers are built with, and what was chosen and why. Ops are recorded as layers bind them: see
         ``BuildContext.binder.selections`` once the model is built.
+
+    Raises:
+        ConfigError: no attention backend fits; names each reason.
     """
-    raise NotImplementedError
+    batch_invariant = config.dtype == "float32"  # the order is always fixed there
+    selection = _choose_attention(config, device, plugins, batch_invariant=batch_invariant)
+    build = BuildContext(
+        device=device,
+        dtype=getattr(torch, config.dtype),
+        dtype_name=config.dtype,
+        batch_invariant=batch_invariant,
+        binder=OpBinder(
+            [plugin.value() for plugin in plugins.load_all("op_providers")],
+            device_type=device.type,
+            dtype=config.dtype,
+            batch_invariant=batch_invariant,
+        ),
+        tp=tp or TensorParallel(),
+        attention_backend=plugins.get(_BACKENDS, selection.chosen),
+        max_model_len=config.max_model_len,
+    )
+    return build, (selection,)
 
 
 def build_model(config: EngineConfig, build: BuildContext, plugins: PluginManager) -> nn.Module:
-    """The model of ``config.model_info``, weights loaded, in evaluation mode, without gradients."""
-    raise NotImplementedError
+    """The model of ``config.model_info``, weights loaded, in evaluation mode, without gradients.
+
+    Raises:
+        ConfigError: the architecture is unknown.
+        ModelFormatError: the checkpoint doesn't fit the configuration.
+    """
+    info = config.model_info
+    model: Any = model_class(info.architecture, plugins)(info, build)
+    loader = plugins.get("model_loaders", info.loader)()
+    model.load_weights(loader.weights(info, build.dtype))
+    built: nn.Module = model.eval().requires_grad_(False)
+    return built
+
+
+def _choose_attention(
+    config: EngineConfig, device: torch.device, plugins: PluginManager, *, batch_invariant: bool
+) -> Selection:
+    platform: Platform = plugins.get("platform_plugins", config.platform)()
+    hf_config = config.model_info.hf_config
+    request = AttentionRequest(
+        device_type=device.type,
+        dtype=config.dtype,
+        kv_dtype=config.dtype,
+        head_size=head_size(hf_config),
+        block_size=config.cache.block_size,
+        sliding_window=has_sliding_window(hf_config),
+        soft_cap=bool(hf_config.get("attn_logit_softcapping")),
+        batch_invariant=batch_invariant,
+    )
+    names = _in_order(platform.attention_order(), plugins.names(_BACKENDS))
+    return select(
+        "attention backend",
+        [(name, _asking(plugins, name, request)) for name in names],
+        named=config.compilation.attention_backend,
+    )
+
+
+def _in_order(preferred: Sequence[str], installed: Sequence[str]) -> list[str]:
+    """The platform's order; backends it doesn't know come after."""
+    return [*(n for n in preferred if n in installed), *(n for n in installed if n not in preferred)]
+
+
+def _asking(plugins: PluginManager, name: str, request: AttentionRequest) -> Callable[[], str | None]:
+    def supports() -> str | None:
+        reason: str | None = plugins.get(_BACKENDS, name).capabilities.supports(request)
+        return reason
+
+    return supports

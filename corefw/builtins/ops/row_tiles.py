@@ -1,11 +1,11 @@
 """Matrix products whose rows come out the same whatever stands in the other rows, and however many there are.
 
-A BLAS picks its kernel, and with it the order of additions, by the shape of the product. So rows are multiplied in tiles
-of a fixed number of rows, the last one filled up with zeros. Measured with MKL 2024.2 on AVX-512, threads 1, 2 and 4,
-weights 576→{192, 576, 960, 1536, 3072, 49152}, 1536→576 and odd sizes down to 3→1: within a tile of 2 to 64 rows the
-bits of a row depend neither on its place nor on the other rows nor on alignment; one row alone (GEMV) differs; tiles of
-up to 8 and of 16 and more rows differ from each other on some shapes. With 16 rows a single row costs about what it
-costs with 8, and many rows half as much. Larger tiles are twice as fast again, but only allowed where they give the
+A BLAS picks its kernel, and with it the order of additions, by the shape of the product. So rows are multiplied in
+tiles of a fixed number of rows, the last one filled up with zeros. Measured with MKL 2024.2 on AVX-512, threads 1, 2
+and 4, weights 576→{192, 576, 960, 1536, 3072, 49152}, 1536→576 and odd sizes down to 3→1: within a tile of 2 to 64
+rows the bits of a row depend neither on its place nor on the other rows nor on alignment; one row alone (GEMV) differs;
+tiles of up to 8 and of 16 and more rows differ from each other on some shapes. With 16 rows a single row costs little
+more than with 8, and many rows half as much. Larger tiles are twice as fast again, but only allowed where they give the
 same bits as the base tile, which is measured for the shape when a kernel is bound.
 """
 

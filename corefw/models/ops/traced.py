@@ -30,7 +30,7 @@ def traced_face(op: Op, request: OpRequest, provider: str, kernel: Callable[...,
         return face
     global _library  # a Library's registrations last as long as it does
     if _library is None:
-        _library = torch.library.Library("corefw", "FRAGMENT")  # noqa: TOR901
+        _library = torch.library.Library("corefw", "FRAGMENT")
     _library.define(f"{name}{op.schema}")
     _library.impl(name, kernel, "CompositeExplicitAutograd")
     torch.library.register_fake(f"corefw::{name}", op.fake, lib=_library)

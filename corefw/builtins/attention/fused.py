@@ -1,0 +1,138 @@
+"""The fast path of half precision: torch's fused attention, decodes of similar length together, prompts one by one.
+
+Shapes: T tokens, N requests, H query heads, K KV heads, G = H/K, D head size, S tokens of one request, L keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from corefw.builtins.attention.metadata import Span, TorchMetadata
+from corefw.builtins.attention.pages import block_rows, gather_pages
+from corefw.interfaces.attention import AttentionLayerSpec
+
+__all__ = ["fused_attention"]
+
+_MAX_KEYS = 2**16  # gathered keys a group
+_MAX_STRETCH = 1.25
+_SLACK = 64  # keys; below that, padding costs less than another call
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Requests that are computed by one call.
+
+    Attributes:
+        tokens: [N·S] their tokens.
+        num_requests: N.
+        num_keys: L.
+        page_rows: see ``block_rows``.
+        blank: rows of the gathered [N·K·L, 2·D] that hold no token of the request.
+        visible: [N, 1, S, L] keys that a query sees; None when it sees all, or by ``causal``.
+        causal: the request's first tokens: query i sees keys up to i.
+    """
+
+    tokens: torch.Tensor
+    num_requests: int
+    num_keys: int
+    page_rows: torch.Tensor
+    blank: torch.Tensor | None
+    visible: torch.Tensor | None
+    causal: bool
+
+
+def fused_attention(
+    query_THD: torch.Tensor, pages: torch.Tensor, metadata: TorchMetadata, layer: AttentionLayerSpec
+) -> torch.Tensor:
+    """[T, H, D]; tokens beyond the batch get zeros."""
+    key = ("fused", layer.num_kv_heads, layer.sliding_window)
+    groups = metadata.plan(key, lambda: _plan(metadata, layer))
+    out_THD = torch.zeros_like(query_THD, memory_format=torch.contiguous_format)
+    for group in groups:
+        kv = gather_pages(pages, group.page_rows, group.num_requests, group.num_keys)
+        if group.blank is not None:
+            kv.view(-1, kv.shape[-1]).index_fill_(0, group.blank, 0.0)  # what lies there may be NaN
+        taken = query_THD.index_select(0, group.tokens)
+        attend = _one_token_each if taken.shape[0] == group.num_requests else _one_request
+        mixed = attend(taken, kv[..., : layer.head_size], kv[..., layer.head_size :], group, layer)
+        out_THD.index_copy_(0, group.tokens, mixed)
+    return out_THD
+
+
+def _one_token_each(
+    query_NHD: torch.Tensor, key: torch.Tensor, value: torch.Tensor, group: _Group, layer: AttentionLayerSpec
+) -> torch.Tensor:
+    """The G heads that share a KV head stand where a prompt has its tokens."""
+    query = query_NHD.unflatten(1, (layer.num_kv_heads, -1))
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=group.visible, scale=layer.scale).flatten(1, 2)
+
+
+def _one_request(
+    query_SHD: torch.Tensor, key: torch.Tensor, value: torch.Tensor, group: _Group, layer: AttentionLayerSpec
+) -> torch.Tensor:
+    query = query_SHD.transpose(0, 1).unsqueeze(0)
+    mixed = F.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=group.visible,
+        is_causal=group.causal,
+        scale=layer.scale,
+        enable_gqa=layer.num_heads != layer.num_kv_heads,
+    )
+    return mixed.squeeze(0).transpose(0, 1)
+
+
+def _plan(metadata: TorchMetadata, layer: AttentionLayerSpec) -> list[_Group]:
+    decodes = [span for span in metadata.spans if span.num_tokens == 1]
+    groups = [[span] for span in metadata.spans if span.num_tokens > 1]
+    for span in sorted(decodes, key=lambda span: -_num_keys(span, layer)):
+        longest = _num_keys(groups[-1][0], layer) if groups and groups[-1][0].num_tokens == 1 else 0
+        near = longest <= max(_num_keys(span, layer) * _MAX_STRETCH, _num_keys(span, layer) + _SLACK)
+        if longest and near and (len(groups[-1]) + 1) * longest <= _MAX_KEYS:
+            groups[-1].append(span)
+        else:
+            groups.append([span])
+    return [_group(metadata, layer, spans) for spans in groups]
+
+
+def _first_key(span: Span, layer: AttentionLayerSpec) -> int:
+    """The first key that any token of the span sees."""
+    return 0 if layer.sliding_window is None else max(0, span.length - span.num_tokens + 1 - layer.sliding_window)
+
+
+def _num_keys(span: Span, layer: AttentionLayerSpec) -> int:
+    return span.length - _first_key(span, layer)
+
+
+def _group(metadata: TorchMetadata, layer: AttentionLayerSpec, spans: list[Span]) -> _Group:
+    table, block_size = metadata.block_table, metadata.block_size
+    first_blocks = [_first_key(span, layer) // block_size for span in spans]
+    num_keys = max(span.length - first * block_size for span, first in zip(spans, first_blocks, strict=True))
+    rows = torch.tensor([span.row for span in spans], device=table.device)
+    key = torch.tensor(first_blocks)[:, None] * block_size + torch.arange(num_keys)
+    length = torch.tensor([span.length for span in spans])[:, None]
+    offset = torch.arange(spans[0].num_tokens)
+    position = length - spans[0].num_tokens + offset
+    visible = key[:, None] <= position[:, :, None]
+    if layer.sliding_window is not None:
+        visible &= key[:, None] > position[:, :, None] - layer.sliding_window
+    unused = key >= length
+    causal = len(spans) == 1 and num_keys == spans[0].num_tokens > 1 and _sees_all(spans[0], layer)
+    blank = unused[:, None].expand(-1, layer.num_kv_heads, -1).flatten().nonzero().flatten()
+    return _Group(
+        tokens=(torch.tensor([span.start for span in spans])[:, None] + offset).flatten().to(table.device),
+        num_requests=len(spans),
+        num_keys=num_keys,
+        page_rows=block_rows(table.index_select(0, rows), first_blocks, -(-num_keys // block_size), layer.num_kv_heads),
+        blank=blank.to(table.device) if blank.numel() else None,
+        visible=None if causal or bool(visible.all()) else visible.unsqueeze(1).to(table.device),
+        causal=causal,
+    )
+
+
+def _sees_all(span: Span, layer: AttentionLayerSpec) -> bool:
+    return layer.sliding_window is None or layer.sliding_window >= span.length

@@ -1,0 +1,53 @@
+"""Reading and writing the paged cache.
+
+Shapes: T tokens, N requests, K KV heads, D head size, P pages, B block size, L keys. A page is [K, B, 2·D]; key and
+value of a token lie beside each other in the last dimension.
+"""
+
+from __future__ import annotations
+
+import torch
+
+__all__ = ["block_rows", "gather_pages", "write_pages"]
+
+
+def write_pages(
+    key_TKD: torch.Tensor, value_TKD: torch.Tensor, pages: torch.Tensor, slot_mapping_T: torch.Tensor
+) -> None:
+    """Store keys and values at their slots; negative slots are skipped."""
+    num_kv_heads, block_size = pages.shape[1], pages.shape[2]
+    used = slot_mapping_T >= 0
+    if not bool(used.all()):
+        key_TKD, value_TKD, slot_mapping_T = key_TKD[used], value_TKD[used], slot_mapping_T[used]
+    page_T = slot_mapping_T // block_size
+    heads_K = torch.arange(num_kv_heads, device=pages.device)
+    rows_TK = (page_T[:, None] * num_kv_heads + heads_K) * block_size + (slot_mapping_T - page_T * block_size)[:, None]
+    both = torch.cat((key_TKD, value_TKD), dim=-1).to(pages.dtype)
+    # view, not reshape: a copy of the cache would swallow the write without a word
+    pages.view(-1, pages.shape[-1]).index_copy_(0, rows_TK.flatten(), both.flatten(0, 1))
+
+
+def block_rows(
+    block_table_NM: torch.Tensor, first_blocks: list[int], num_blocks: int, num_kv_heads: int
+) -> torch.Tensor:
+    """Rows of the cache seen as [P·K, B·2·D] that hold ``num_blocks`` blocks of each request, in head-major order.
+
+    Args:
+        block_table_NM: the requests' rows of the block table.
+        first_blocks: a request: the table column to start at.
+        num_blocks: columns to take; beyond the table the null block 0 stands in.
+    """
+    width = block_table_NM.shape[1]
+    device = block_table_NM.device
+    columns = torch.tensor(first_blocks, device=device)[:, None] + torch.arange(num_blocks, device=device)
+    blocks = block_table_NM.to(torch.int64).gather(1, columns.clamp_max(width - 1))
+    blocks = blocks.masked_fill(columns >= width, 0)
+    heads_K = torch.arange(num_kv_heads, device=device)
+    return (blocks[:, None, :] * num_kv_heads + heads_K[:, None]).flatten()
+
+
+def gather_pages(pages: torch.Tensor, rows: torch.Tensor, num_requests: int, num_keys: int) -> torch.Tensor:
+    """Copy pages out of the cache: [N, K, L, 2·D], contiguous, L cut to ``num_keys``."""
+    num_kv_heads, width = pages.shape[1], pages.shape[3]
+    taken = pages.view(-1, pages.shape[2] * width).index_select(0, rows)
+    return taken.view(num_requests, num_kv_heads, -1, width)[:, :, :num_keys].contiguous()

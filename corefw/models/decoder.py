@@ -1,0 +1,139 @@
+"""The base of decoder-only language models: embedding, layers, norm, head, weights by name, and tap points.
+
+Shapes: T tokens, R rows to sample from, E model width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import nn
+
+from corefw.errors import ModelFormatError
+from corefw.models.layers.attention import Attention
+from corefw.models.layers.norm import RMSNorm
+from corefw.models.layers.parameter import Parameter
+from corefw.models.layers.vocabulary import ParallelLMHead, VocabParallelEmbedding
+from corefw.models.taps import Tap, install_taps
+
+if TYPE_CHECKING:
+    from corefw.config.model_info import ModelInfo
+    from corefw.models.layers.context import BuildContext
+
+__all__ = ["DecoderForCausalLM", "DecoderLayer"]
+
+_MAX_NAMES = 8  # in an error
+
+
+class DecoderLayer(nn.Module):
+    """One layer of a decoder.
+
+    ``forward(positions_T, hidden_TE, residual_TE | None)`` gives what the layer adds and the residual stream before
+    that addition; the next norm adds them up.
+
+    Attributes:
+        attention: the layer's attention, for binding pages and for taps.
+    """
+
+    attention: Attention
+
+
+class DecoderForCausalLM(nn.Module):
+    """A decoder of equal layers, with named tap points.
+
+    Tap points: ``layers.<i>.residual`` (the residual stream after layer i), ``layers.<i>.qkv`` (what attention gets),
+    ``lm_head.input``, ``logits``. Only those in ``BuildContext.taps`` exist in the built model.
+
+    Attributes:
+        packed: checkpoint module → (module that holds it here, shard id), by the last two parts of the name.
+        ignored: endings of checkpoint names that are no weights.
+        taps: by name, those that were built in.
+        attention_layers: in layer order.
+    """
+
+    packed: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    ignored: ClassVar[tuple[str, ...]] = ("rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached")
+
+    def __init__(self, info: ModelInfo, build: BuildContext) -> None:
+        super().__init__()
+        config = info.hf_config
+        width = int(config["hidden_size"])
+        self._tied = bool(config.get("tie_word_embeddings", False))
+        self.embed_tokens = VocabParallelEmbedding(info.vocab_size, width, build)
+        layers = self.build_layers(info, build)
+        self.layers = nn.ModuleList(layers)
+        self.norm = RMSNorm(width, float(config["rms_norm_eps"]), build)
+        self.lm_head = ParallelLMHead(info.vocab_size, width, build, tied=self.embed_tokens if self._tied else None)
+        self.attention_layers: Sequence[Attention] = tuple(layer.attention for layer in layers)
+        self.taps: Mapping[str, Tap] = install_taps(build.taps, layers, self.attention_layers, self.lm_head)
+
+    def build_layers(self, info: ModelInfo, build: BuildContext) -> Sequence[DecoderLayer]:
+        """The layers, in order."""
+        raise NotImplementedError
+
+    def forward(self, input_ids_T: torch.Tensor, positions_T: torch.Tensor) -> torch.Tensor:
+        """Hidden states after the last norm, [T, E]; needs a forward context."""
+        hidden_TE: torch.Tensor = self.embed_tokens(input_ids_T)
+        residual_TE: torch.Tensor | None = None
+        for layer in self.layers:
+            hidden_TE, residual_TE = layer(positions_T, hidden_TE, residual_TE)
+        normed_TE: torch.Tensor = self.norm(hidden_TE, residual_TE)[0]
+        return normed_TE
+
+    def compute_logits(self, hidden_RE: torch.Tensor) -> torch.Tensor:
+        """[R, E] → [R, V]."""
+        logits_RV: torch.Tensor = self.lm_head(hidden_RE)
+        return logits_RV
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Load every parameter exactly once, from tensors under their Hugging Face names.
+
+        Raises:
+            ModelFormatError: a tensor is missing, unexpected, there twice or of a wrong shape; names them.
+        """
+        parameters: dict[str, Any] = dict(self.named_parameters(remove_duplicate=True))
+        unexpected: list[str] = []
+        for name, tensor in weights:
+            if name.endswith(self.ignored) or (self._tied and name == "lm_head.weight"):
+                continue
+            own_name, shard_id = self._place(name)
+            parameter = parameters.get(own_name)
+            if not isinstance(parameter, Parameter):
+                unexpected.append(name)
+                continue
+            _named(name, lambda p=parameter, t=tensor, s=shard_id: p.load(t, s))
+        missing = [self._checkpoint_name(name, s) for name, p in parameters.items() for s in p.missing()]
+        _refuse("misses", missing)
+        _refuse("has unexpected", unexpected)
+
+    def _place(self, name: str) -> tuple[str, str]:
+        parts = name.removeprefix("model.").split(".")
+        if len(parts) >= 2 and parts[-2] in self.packed:
+            parts[-2], shard_id = self.packed[parts[-2]]
+            return ".".join(parts), shard_id
+        return ".".join(parts), ""
+
+    def _checkpoint_name(self, name: str, shard_id: str) -> str:
+        parts = name.split(".")
+        for theirs, ours in self.packed.items():
+            if ours == (parts[-2], shard_id):
+                parts[-2] = theirs
+        return ("" if parts[0] == "lm_head" else "model.") + ".".join(parts)
+
+
+def _named(name: str, load: Callable[[], None]) -> None:
+    try:
+        load()
+    except ModelFormatError as error:
+        raise ModelFormatError(f"checkpoint tensor {name!r} {error}") from None
+
+
+def _refuse(what: str, names: Sequence[str]) -> None:
+    if names:
+        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+        raise ModelFormatError(
+            f"the checkpoint {what} {len(names)} tensor(s): {', '.join(names[:_MAX_NAMES])}{more}; "
+            "is it complete, and does its configuration belong to it?"
+        )

@@ -1,0 +1,80 @@
+"""A parameter that knows how to load its shard. The loader knows no model, the model knows no file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from corefw.errors import ModelFormatError
+from corefw.models.layers.context import BuildContext
+from corefw.models.layers.sharding import Split
+
+__all__ = ["Parameter", "Piece", "whole"]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One checkpoint tensor's place in a parameter.
+
+    Attributes:
+        shape: of the tensor in the checkpoint.
+        dim: along which it is cut.
+        split: the part that this rank takes.
+        offset: where that part goes in the parameter, along ``dim``.
+    """
+
+    shape: tuple[int, ...]
+    dim: int
+    split: Split
+    offset: int = 0
+
+
+def whole(*shape: int) -> dict[str, Piece]:
+    """A tensor that every rank holds in full."""
+    return {"": Piece(shape, 0, Split(0, shape[0], shape[0], shape[0]))}
+
+
+class Parameter(nn.Parameter):
+    """An uninitialised parameter made of pieces, by shard id (``""`` where there is one piece)."""
+
+    pieces: Mapping[str, Piece]
+    _loaded: set[str]
+
+    def __new__(cls, pieces: Mapping[str, Piece], build: BuildContext) -> Parameter:
+        first = next(iter(pieces.values()))
+        shape = list(first.shape)
+        shape[first.dim] = sum(piece.split.padded_size for piece in pieces.values())
+        data = torch.empty(shape, dtype=build.dtype, device=build.device)
+        self: Parameter = super().__new__(cls, data, requires_grad=False)  # type: ignore[assignment]
+        self.pieces = pieces
+        self._loaded = set()
+        return self
+
+    def __init__(self, pieces: Mapping[str, Piece], build: BuildContext) -> None:
+        """All is done in ``__new__``, as torch wants it."""
+
+    def load(self, tensor: torch.Tensor, shard_id: str = "") -> None:
+        """Copy this rank's part of a checkpoint tensor, converting the dtype.
+
+        Raises:
+            ModelFormatError: the shard is unknown or loaded already, or the tensor has another shape.
+        """
+        piece = self.pieces.get(shard_id)
+        if piece is None:
+            raise ModelFormatError(f"has no shard {shard_id!r}, only {sorted(self.pieces)}")
+        if shard_id in self._loaded:
+            raise ModelFormatError("is in the checkpoint twice")
+        if tuple(tensor.shape) != piece.shape:
+            raise ModelFormatError(f"has shape {list(tensor.shape)}, the configuration asks for {list(piece.shape)}")
+        split = piece.split
+        target = self.data.narrow(piece.dim, piece.offset, split.padded_size)
+        target.narrow(piece.dim, 0, split.size).copy_(tensor.narrow(piece.dim, split.start, split.size))
+        target.narrow(piece.dim, split.size, split.padded_size - split.size).zero_()
+        self._loaded.add(shard_id)
+
+    def missing(self) -> tuple[str, ...]:
+        """Shards that nothing was loaded into yet."""
+        return tuple(shard_id for shard_id in self.pieces if shard_id not in self._loaded)

@@ -30,7 +30,7 @@ class BlockHashMap:
     def add(self, key: bytes, block: KVCacheBlock) -> None:
         """Note that the block has those contents."""
         entry = self._entries.get(key)
-        if entry is None:
+        if entry is None or entry is block:
             self._entries[key] = block
         elif isinstance(entry, dict):
             entry[block.block_id] = block

@@ -13,7 +13,7 @@ import msgspec
 
 from corefw.engine.kv_cache.sizing import plan_runtime
 from corefw.errors import ConfigError, CorefwError, EngineDeadError, RequestError
-from corefw.messages.outputs import EngineCoreOutput, EngineCoreOutputs, FinishReason
+from corefw.messages.outputs import EngineCoreOutput, EngineCoreOutputs, FinishReason, ModelRunnerOutput
 from corefw.observability.logging import get_logger
 from corefw.plugin_system.groups import Process
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from corefw.interfaces.executor import Executor
     from corefw.interfaces.kv_cache import KVCacheSpec
     from corefw.interfaces.scheduler import Scheduler
-    from corefw.messages.outputs import ModelRunnerOutput
     from corefw.messages.request import EngineCoreRequest
     from corefw.messages.scheduling import SchedulerOutput
     from corefw.plugin_system.manager import PluginManager
@@ -116,9 +115,7 @@ class EngineCore:
             raise EngineDeadError(self._failure)
         if not self.has_work():
             return None
-        scheduled = self._scheduler.schedule()
-        if _tells_something(scheduled):
-            self._pending += self._run(scheduled)
+        self._pending += self._run(self._scheduler.schedule())
         outputs, self._pending = self._pending, []
         return EngineCoreOutputs(outputs=outputs, stats=self._scheduler.stats())
 
@@ -169,6 +166,8 @@ class EngineCore:
         return self._scheduler.update(scheduled, result)
 
     def _execute(self, scheduled: SchedulerOutput) -> ModelRunnerOutput:
+        if not _tells_something(scheduled):
+            return ModelRunnerOutput(request_ids=[], sampled_token_ids=[])
         forward = self._executor.execute_model(scheduled)
         # Grammar bitmasks are computed here, while the device works.
         forward.result()

@@ -26,8 +26,8 @@ _PARENT_GONE = 70
 class ParentGuard:
     """Ends this process when its parent is gone, whatever the process is doing at that moment.
 
-    The kernel kills it (``PR_SET_PDEATHSIG``), and a thread sees the parent's end of the control socket close. The first
-    works while native code holds the interpreter, the second where the parent spawned it from a short-lived thread.
+    The kernel kills it (``PR_SET_PDEATHSIG``), and a thread sees the parent's end of the control socket close. The
+    first works while native code holds the interpreter, the second where a short-lived thread of the parent spawned it.
 
     Attributes:
         directory: a folder to remove as well.

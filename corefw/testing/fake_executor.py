@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from corefw.errors import ConfigError, EngineDeadError
 from corefw.interfaces.executor import Executor, WorkerReport
-from corefw.interfaces.kv_cache import FullAttentionSpec
+from corefw.interfaces.kv_cache import FullAttentionSpec, KVCacheSpec
 from corefw.messages.outputs import ModelRunnerOutput
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class FakeExecutor(Executor):
         spec = FullAttentionSpec(
             block_size=self._config.cache.block_size or 16, num_kv_heads=1, head_size=8, dtype="float32"
         )
-        layers = {f"layers.{i}": spec for i in range(self._config.model_info.num_layers)}
+        layers: dict[str, KVCacheSpec] = {f"layers.{i}": spec for i in range(self._config.model_info.num_layers)}
         return [
             WorkerReport(
                 kv_cache_specs=layers, available_kv_bytes=_AVAILABLE_BYTES, attention_backend="none", decisions=()

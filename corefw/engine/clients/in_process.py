@@ -50,7 +50,10 @@ class InProcessClient(SyncCoreClient):
         self.core.add_request(_through(self._requests, request) if self._encode else request)
 
     def abort(self, request_ids: Sequence[str]) -> None:
-        self.core.abort(_through(self._aborts, list(request_ids)) if self._encode else request_ids)
+        ids = list(request_ids)
+        if self._encode:
+            ids = _through(self._aborts, ids)
+        self.core.abort(ids)
 
     def step(self) -> EngineCoreOutputs:
         outputs = self.core.step() or EngineCoreOutputs()

@@ -94,7 +94,7 @@ class CoreLink:
         if self._outputs not in ready and not self._outputs.poll(_LAST_WORDS_MS):
             raise EngineDeadError(f"the engine core {self.process.exit_text()}")
         kind, *frames = (frame.buffer for frame in self._outputs.recv_multipart(copy=False))
-        if kind == OutputKind.DEAD:
+        if OutputKind(bytes(kind)) is OutputKind.DEAD:
             raise EngineDeadError(f"the engine core crashed: {bytes(frames[0]).decode()}")
         return self._outputs_codec.decode(frames)
 
@@ -126,9 +126,9 @@ class CoreLink:
         silent = {self._requests, self._outputs}
         while silent:
             ready = self._poll(*silent)
-            if not ready & silent:
+            if not silent & ready:
                 raise self._last_words()
-            for socket in ready & silent:
+            for socket in silent & ready:
                 socket.recv_multipart()
             silent -= ready
         shutil.rmtree(self._directory, ignore_errors=True)

@@ -78,9 +78,11 @@ class PluginManager:
         verdicts, problems = judge(found, allowlist)
         manager = cls(verdicts, source=allowlist.source, policy=policy)
         manager._complain(allowlist.complaints(found))
+        if policy == "strict":
+            problems = (*problems, *_incompatible(verdicts))
         if problems:
             raise PluginError("; ".join(problems))
-        manager._log_verdicts()
+        _log_left_out(verdicts)
         return manager
 
     @classmethod
@@ -223,15 +225,6 @@ class PluginManager:
         for complaint in complaints:
             logger.warning("%s", complaint)
 
-    def _log_verdicts(self) -> None:
-        for verdict in self.verdicts:
-            plugin = verdict.plugin
-            if verdict.state is State.INCOMPATIBLE and self._policy == "strict":
-                raise PluginError(f"{plugin.full_name} is incompatible: {verdict.reason}")
-            if not verdict.allowed:
-                level = logging.WARNING if verdict.state is State.INCOMPATIBLE else logging.INFO
-                logger.log(level, "plugin %s (%s): %s: %s", plugin.full_name, plugin.group, *_words(verdict))
-
     @staticmethod
     def _log_failure(plugin: FoundPlugin, outcome: Outcome) -> None:
         logger.error(
@@ -263,8 +256,20 @@ def _role(process: str) -> Process:
     return Process(process)
 
 
-def _words(verdict: Verdict) -> tuple[str, str]:
-    return verdict.state.value, verdict.reason
+def _incompatible(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
+    return tuple(
+        f"{verdict.plugin.full_name} is incompatible: {verdict.reason}"
+        for verdict in verdicts
+        if verdict.state is State.INCOMPATIBLE and not verdict.named
+    )
+
+
+def _log_left_out(verdicts: Iterable[Verdict]) -> None:
+    for verdict in verdicts:
+        if not verdict.allowed:
+            level = logging.WARNING if verdict.state is State.INCOMPATIBLE else logging.INFO
+            plugin, state = verdict.plugin, verdict.state.value
+            logger.log(level, "plugin %s (%s): %s: %s", plugin.full_name, plugin.group, state, verdict.reason)
 
 
 def _error(verdict: Verdict, outcome: Outcome) -> PluginError:

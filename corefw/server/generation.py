@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 from corefw.errors import EngineError, RequestError
 from corefw.messages.outputs import FinishReason
@@ -16,7 +16,7 @@ from corefw.server.protocol.sampling import GenerationFields
 from corefw.server.request_id import clean_id
 
 if TYPE_CHECKING:
-    from corefw.frontend.text_engine import GenerationUpdate
+    from corefw.frontend.output_processor import GenerationUpdate
     from corefw.server.state import ServerState
 
 __all__ = ["Generation", "merge", "off_loop"]
@@ -97,12 +97,14 @@ class Generation:
                 await stream.aclose()
 
     def _stream(self, prompt_ids: list[int]) -> AsyncGenerator[GenerationUpdate, None]:
-        return self.state.text.generate(
+        stream = self.state.text.generate(
             prompt_ids,
             self.params,
+            request_id=self.id,
             priority=self.fields.priority or 0,
             cache_salt=self.fields.cache_salt,
         )
+        return cast("AsyncGenerator[GenerationUpdate, None]", stream)
 
     def _check_sequences(self, num_sequences: int) -> None:
         limit = max(self.state.server_config.max_prompts, self.state.server_config.max_n)

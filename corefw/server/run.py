@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from corefw.frontend.renderer import Renderer
     from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["run_server", "serve"]
+__all__ = ["HttpServer", "run_server", "serve"]
 
 logger = get_logger(__name__)
 
@@ -94,16 +94,19 @@ async def serve(
         EngineDeadError: the engine died and won't come back.
     """
     state: ServerState = app.state.corefw
-    server = _Server(app, server_config, sockets)
+    server = HttpServer(app, server_config, sockets)
     try:
         await server.serve(list(sockets))
+        death = state.engine.death  # a shut-down engine counts as dead, too
     finally:
         await on_shutdown()
-    if state.engine.death is not None:
-        raise state.engine.death
+    if death is not None:
+        raise death
 
 
-class _Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
+    """uvicorn with corefw's signals and drain; ``should_exit = True`` drains, ``force_exit`` as well ends at once."""
+
     def __init__(self, app: Starlette, server_config: ServerConfig, sockets: Sequence[socket.socket]) -> None:
         super().__init__(
             uvicorn.Config(

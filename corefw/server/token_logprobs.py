@@ -11,7 +11,7 @@ from corefw.server.protocol.chat import ChatLogprobs, ChatTokenLogprob, ChatTopL
 from corefw.server.protocol.completions import CompletionLogprobs
 
 if TYPE_CHECKING:
-    from corefw.frontend.text_engine import TokenLogprob
+    from corefw.frontend.output_processor import TokenLogprob
 
 __all__ = ["LOGPROB_FLOOR", "CompletionLogprobsWriter", "chat_logprobs"]
 

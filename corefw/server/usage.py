@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from corefw.server.protocol.answers import PromptTokensDetails, Usage
 
 if TYPE_CHECKING:
-    from corefw.frontend.text_engine import GenerationUpdate
+    from corefw.frontend.output_processor import GenerationUpdate
 
 __all__ = ["UsageTally"]
 

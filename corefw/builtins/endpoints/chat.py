@@ -32,7 +32,7 @@ from corefw.server.token_logprobs import chat_logprobs
 from corefw.server.usage import UsageTally
 
 if TYPE_CHECKING:
-    from corefw.frontend.text_engine import GenerationUpdate
+    from corefw.frontend.output_processor import GenerationUpdate
 
 __all__ = ["ChatEndpoint"]
 

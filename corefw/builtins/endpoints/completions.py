@@ -28,7 +28,7 @@ from corefw.server.token_logprobs import CompletionLogprobsWriter
 from corefw.server.usage import UsageTally
 
 if TYPE_CHECKING:
-    from corefw.frontend.text_engine import GenerationUpdate
+    from corefw.frontend.output_processor import GenerationUpdate
 
 __all__ = ["CompletionsEndpoint"]
 

@@ -1,0 +1,216 @@
+"""A real server on a real socket over an engine that plays a script: what the server's tests talk to."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import openai
+
+from corefw.builtins.endpoints.chat import ChatEndpoint
+from corefw.builtins.endpoints.completions import CompletionsEndpoint
+from corefw.builtins.endpoints.metrics import MetricsEndpoint
+from corefw.builtins.endpoints.models import ModelsEndpoint
+from corefw.builtins.endpoints.system import SystemEndpoint
+from corefw.config.engine_config import (
+    CacheConfig,
+    CompilationConfig,
+    EngineConfig,
+    FrontendConfig,
+    LoadConfig,
+    ModelConfig,
+    ParallelConfig,
+    PluginConfig,
+    SchedulerConfig,
+    ServerConfig,
+)
+from corefw.config.model_info import ModelFiles, ModelInfo
+from corefw.errors import RequestError
+from corefw.frontend.text_engine import TextEngine
+from corefw.frontend.tokenizer.base import Tokenizer
+from corefw.interfaces.endpoint import Endpoint
+from corefw.server.app import create_app
+from corefw.server.listener import bind_socket, url_of
+from corefw.server.run import HttpServer
+from corefw.server.state import ServerState
+from corefw.testing.scripted_engine import ScriptedEngine
+
+EOS_ID = 256
+VOCAB_SIZE = 257
+MODEL = "demo"
+
+
+class ByteTokenizer(Tokenizer):
+    """Ids are bytes; one more ends a text."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            vocab_size=VOCAB_SIZE, bos_id=None, eos_ids=(EOS_ID,), special_texts={"<end>": EOS_ID}, adds_bos=False
+        )
+
+    def encode(self, text: str, *, add_special_tokens: bool = True, parse_special: bool = False) -> list[int]:
+        return list(text.encode())
+
+    def _make_token_bytes(self, token_id: int) -> bytes:
+        return b"<end>" if token_id == EOS_ID else bytes([token_id])
+
+
+class ByteRenderer:
+    """Texts are their bytes; a chat is one line a message."""
+
+    tokenizer = ByteTokenizer()
+    eos_ids = (EOS_ID,)
+
+    def render_text(self, text: str, *, param: str) -> list[int]:
+        if not text:
+            raise RequestError(f"{param} must not be empty", param=param)
+        return self.tokenizer.encode(text)
+
+    def render_ids(self, ids: Sequence[int], *, param: str) -> list[int]:
+        if not ids:
+            raise RequestError(f"{param} must not be empty", param=param)
+        for i, token_id in enumerate(ids):
+            if not 0 <= token_id < VOCAB_SIZE:
+                raise RequestError(f"{param}[{i}] is out of vocabulary", param=f"{param}[{i}]")
+        return list(ids)
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> list[int]:
+        lines = [f"{message['role']}: {_text(message['content'])}\n" for message in messages]
+        return self.tokenizer.encode("".join(lines) + ("assistant: " if add_generation_prompt else ""))
+
+
+def _text(content: str | list[dict[str, str]]) -> str:
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+
+def builtin_endpoints() -> list[Endpoint]:
+    return [CompletionsEndpoint(), ChatEndpoint(), ModelsEndpoint(), SystemEndpoint(), MetricsEndpoint()]
+
+
+def engine_config(generation_config: dict[str, Any] | None = None) -> EngineConfig:
+    info = ModelInfo(
+        files=ModelFiles(reference=MODEL, source="test", root="/nowhere", weights=()),
+        loader="test",
+        architecture="TestForCausalLM",
+        hf_config={"num_hidden_layers": 1},
+        checkpoint_dtype="float32",
+        max_position=2048,
+        vocab_size=VOCAB_SIZE,
+        eos_ids=(EOS_ID,),
+        generation_config=generation_config or {},
+    )
+    return EngineConfig(
+        model=ModelConfig(model="test:demo", served_model_name=MODEL),
+        load=LoadConfig(),
+        cache=CacheConfig(),
+        scheduler=SchedulerConfig(),
+        parallel=ParallelConfig(),
+        compilation=CompilationConfig(),
+        plugins=PluginConfig(),
+        frontend=FrontendConfig(),
+        model_info=info,
+        dtype="float32",
+        platform="cpu",
+    )
+
+
+def scripted(text: str | Callable[[Any], Sequence[int]] = "Hello, world!", **settings: Any) -> ScriptedEngine:
+    """An engine that answers every request with ``text`` and an end token."""
+    script = [*text.encode(), EOS_ID] if isinstance(text, str) else text
+    return ScriptedEngine(script, config=settings.pop("config", None) or engine_config(), **settings)
+
+
+def make_state(engine: ScriptedEngine, server_config: ServerConfig | None = None, plugins: Any = None) -> ServerState:
+    renderer: Any = ByteRenderer()
+    served: Any = engine
+    return ServerState.build(
+        engine=served,
+        text=TextEngine(served, renderer),
+        renderer=renderer,
+        plugins=plugins,
+        config=engine.config,
+        server_config=server_config or ServerConfig(port=0),
+        started_s=time.time(),
+    )
+
+
+@dataclass
+class Running:
+    """A server in a thread."""
+
+    url: str
+    port: int
+    engine: ScriptedEngine
+    state: ServerState
+    server: HttpServer
+    loop: asyncio.AbstractEventLoop
+
+    def post(self, path: str, body: Any, **settings: Any) -> httpx.Response:
+        return httpx.post(f"{self.url}/v1/{path}", json=body, timeout=30, **settings)
+
+    def get(self, path: str, **settings: Any) -> httpx.Response:
+        return httpx.get(f"{self.url}{path}", timeout=30, **settings)
+
+    def openai(self) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=30)
+
+    def in_loop(self, function: Callable[[], Any]) -> None:
+        """Call ``function`` where the engine lives."""
+        self.loop.call_soon_threadsafe(function)
+
+    def metric(self, line_start: str) -> float:
+        for line in self.get("/metrics").text.splitlines():
+            if line.startswith(line_start):
+                return float(line.rsplit(" ", 1)[1])
+        raise AssertionError(f"no metric {line_start}")
+
+
+@contextmanager
+def serving(
+    engine: ScriptedEngine, *, endpoints: Sequence[Endpoint] = (), plugins: Any = None, **settings: Any
+) -> Iterator[Running]:
+    """Run a server for the length of a block; ``settings`` are fields of ``ServerConfig``."""
+    config = ServerConfig(port=0, **settings)
+    state = make_state(engine, config, plugins)
+    sock = bind_socket(config)
+    server = HttpServer(create_app(state, [*builtin_endpoints(), *endpoints]), config, [sock])
+    loop = asyncio.new_event_loop()
+    url, port = url_of(sock), sock.getsockname()[1]
+    thread = threading.Thread(target=loop.run_until_complete, args=(server.serve([sock]),))
+    thread.start()
+    try:
+        wait_until(lambda: server.started)
+        yield Running(url, port, engine, state, server, loop)
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+        sock.close()
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float = 5.0) -> None:
+    """Poll; an assertion error when it takes too long."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.01)
+
+
+def events(response: httpx.Response) -> list[str]:
+    """The data of every server-sent event."""
+    blocks = [block for block in response.text.split("\n\n") if block]
+    assert all(block.startswith("data: ") for block in blocks)
+    return [block.removeprefix("data: ") for block in blocks]

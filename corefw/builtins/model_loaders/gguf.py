@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 
 __all__ = ["GGUFLoader"]
 
-# Float32 scratch for one step of decoding into a narrower dtype: 16 MiB.
-_SCRATCH_ELEMENTS = 1 << 22
-
 
 class GGUFLoader(ModelLoader):
-    """Reads GGUF versions 2 and 3."""
+    """Reads GGUF versions 2 and 3.
+
+    Attributes:
+        scratch_elements: float32 numbers held at once while decoding into a narrower dtype; 16 MiB.
+    """
 
     name: ClassVar[str] = "gguf"
+    scratch_elements: ClassVar[int] = 1 << 22
 
     def supports(self, files: ModelFiles) -> str | None:
         """One file that begins with the magic or is called ``.gguf``."""
@@ -49,21 +51,41 @@ class GGUFLoader(ModelLoader):
         """Plain floats as views of the mapped file in their own dtype, blocks decoded to ``dtype``."""
         file = GGUFFile(_only_file(info.files))
         for tensor in map_tensors(file, architecture_of(file)):
-            yield tensor.name, _to_torch(raw_in_hf_order(file, tensor, info.hf_config), tensor, dtype)
+            yield tensor.name, self._to_torch(raw_in_hf_order(file, tensor, info.hf_config), tensor, dtype)
+
+    def _to_torch(self, raw: npt.NDArray[np.uint8], tensor: MappedTensor, dtype: torch.dtype) -> torch.Tensor:
+        if tensor.source.type.is_block or tensor.rule.offset:
+            decoded = self._decode(raw, tensor, dtype)
+        else:
+            decoded = _view(raw, tensor.source.type.name)
+        return decoded.reshape(tensor.source.shape)
+
+    def _decode(self, raw: npt.NDArray[np.uint8], tensor: MappedTensor, dtype: torch.dtype) -> torch.Tensor:
+        """Through float32, a bounded piece at a time."""
+        import torch
+
+        kind = tensor.source.type
+        flat = raw.reshape(-1, kind.block_bytes)
+        decoded = torch.empty(tensor.source.num_elements, dtype=dtype)
+        if dtype == torch.float32:
+            dequantise(flat, kind, decoded.numpy())
+            return decoded.sub_(tensor.rule.offset) if tensor.rule.offset else decoded
+        step = self.scratch_elements // kind.block_elements
+        scratch = np.empty(min(len(flat), step) * kind.block_elements, np.float32)
+        for start in range(0, len(flat), step):
+            piece = flat[start : start + step]
+            values = dequantise(piece, kind, scratch[: len(piece) * kind.block_elements])
+            if tensor.rule.offset:
+                values -= np.float32(tensor.rule.offset)
+            first = start * kind.block_elements
+            decoded[first : first + len(values)].copy_(torch.from_numpy(values))
+        return decoded
 
 
 def _only_file(files: ModelFiles) -> str:
     if len(files.weights) != 1:
         raise ModelFormatError(f"{files.root}: a GGUF model is one file, there are {len(files.weights)}; name one")
     return files.weights[0]
-
-
-def _to_torch(raw: npt.NDArray[np.uint8], tensor: MappedTensor, dtype: torch.dtype) -> torch.Tensor:
-    if tensor.source.type.is_block or tensor.rule.offset:
-        decoded = _decode(raw, tensor, dtype)
-    else:
-        decoded = _view(raw, tensor.source.type.name)
-    return decoded.reshape(tensor.source.shape)
 
 
 def _view(raw: npt.NDArray[np.uint8], type_name: str) -> torch.Tensor:
@@ -74,25 +96,3 @@ def _view(raw: npt.NDArray[np.uint8], type_name: str) -> torch.Tensor:
     values = np.require(raw.reshape(-1).view(layout), requirements="A")
     tensor = torch.from_numpy(values)
     return tensor.view(torch.bfloat16) if type_name == "BF16" else tensor
-
-
-def _decode(raw: npt.NDArray[np.uint8], tensor: MappedTensor, dtype: torch.dtype) -> torch.Tensor:
-    """Through float32, a bounded piece at a time."""
-    import torch
-
-    kind = tensor.source.type
-    flat = raw.reshape(-1, kind.block_bytes)
-    decoded = torch.empty(tensor.source.num_elements, dtype=dtype)
-    if dtype == torch.float32:
-        dequantise(flat, kind, decoded.numpy())
-        return decoded.sub_(tensor.rule.offset) if tensor.rule.offset else decoded
-    step = _SCRATCH_ELEMENTS // kind.block_elements
-    scratch = np.empty(min(len(flat), step) * kind.block_elements, np.float32)
-    for start in range(0, len(flat), step):
-        piece = flat[start : start + step]
-        values = dequantise(piece, kind, scratch[: len(piece) * kind.block_elements])
-        if tensor.rule.offset:
-            values -= np.float32(tensor.rule.offset)
-        first = start * kind.block_elements
-        decoded[first : first + len(values)].copy_(torch.from_numpy(values))
-    return decoded

@@ -139,14 +139,16 @@ def _normalise_rope(config: dict[str, Any]) -> None:
         if "partial_rotary_factor" in scaling:
             config["partial_rotary_factor"] = scaling.pop("partial_rotary_factor")
         config["rope_scaling"] = scaling
-    scaling = config.get("rope_scaling")
-    if isinstance(scaling, dict):
-        scaling = dict(scaling)
-        kind = scaling.pop("type", None)
-        scaling.setdefault("rope_type", kind or "default")
-        config["rope_scaling"] = None if scaling["rope_type"] == "default" else scaling
-    else:
-        config["rope_scaling"] = None
+    config["rope_scaling"] = _named_scaling(config.get("rope_scaling"))
+
+
+def _named_scaling(scaling: Any) -> dict[str, Any] | None:
+    """The kind under ``rope_type``, whichever of its two names was used; None for no scaling."""
+    if not isinstance(scaling, dict):
+        return None
+    named = {key: value for key, value in scaling.items() if key != "type"}
+    named.setdefault("rope_type", scaling.get("type") or "default")
+    return None if named["rope_type"] == "default" else named
 
 
 def _normalise_head(reader: _ConfigReader, config: dict[str, Any], tensors: dict[str, StoredTensor]) -> None:

@@ -9,7 +9,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from corefw.errors import ModelFormatError
 
@@ -110,5 +110,5 @@ def _tensor(path: Path, name: str, entry: Any, data_bytes: int) -> StoredTensor:
     return StoredTensor(name, name_in_config, tuple(shape), num_bytes)
 
 
-def _are_sizes(value: Any) -> bool:
+def _are_sizes(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(number) is int and number >= 0 for number in value)

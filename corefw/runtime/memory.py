@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,27 +15,40 @@ from corefw.runtime.sampling.sampler import MAX_RANDOM_ROWS, Sampler
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
+    from corefw.interfaces.kv_cache import KVCacheSpec
     from corefw.interfaces.platform import DeviceRuntime
 
 __all__ = ["available_kv_bytes"]
 
 
-def available_kv_bytes(config: EngineConfig, runtime: DeviceRuntime, model: RunnableModel, sampler: Sampler) -> int:
-    """The platform's share of what the largest step leaves free, or exactly what the user set.
+def available_kv_bytes(
+    config: EngineConfig,
+    runtime: DeviceRuntime,
+    model: RunnableModel,
+    sampler: Sampler,
+    specs: Iterable[KVCacheSpec],
+) -> int:
+    """Exactly what the user set; else the platform's share of what the largest step leaves free, as far as it's of use.
 
     Raises:
-        ConfigError: what the user set doesn't fit, or nothing is left.
+        ConfigError: what the user set doesn't fit.
     """
     headroom = _headroom_bytes(config, runtime, model, sampler)
     wanted = config.cache.kv_cache_memory
     if wanted is None:
-        return runtime.cache_budget_bytes(headroom)
+        return min(runtime.cache_budget_bytes(headroom), _useful_bytes(config, specs))
     if wanted > headroom:
         raise ConfigError(
             f"--kv-cache-memory {wanted} doesn't fit: of {runtime.total_memory_bytes()} bytes, {headroom} are free "
             f"beside the weights and the largest step; set at most that, or a smaller --max-num-batched-tokens"
         )
     return wanted
+
+
+def _useful_bytes(config: EngineConfig, specs: Iterable[KVCacheSpec]) -> int:
+    """As many requests as may run, each of full length, and the null block. Matters to tiny models alone."""
+    num_seqs, length = config.scheduler.max_num_seqs, config.max_model_len
+    return sum(num_seqs * spec.max_memory_bytes(length) + spec.page_bytes for spec in specs)
 
 
 def _headroom_bytes(config: EngineConfig, runtime: DeviceRuntime, model: RunnableModel, sampler: Sampler) -> int:
@@ -44,7 +58,13 @@ def _headroom_bytes(config: EngineConfig, runtime: DeviceRuntime, model: Runnabl
     before = runtime.peak_memory_bytes()
     scheduler = config.scheduler
     num_rows = min(scheduler.max_num_seqs, scheduler.max_num_batched_tokens)
-    logits = dummy_run(model, runtime.device, scheduler.max_num_batched_tokens, num_rows)
+    logits = dummy_run(
+        model,
+        runtime.device,
+        num_tokens=scheduler.max_num_batched_tokens,
+        num_rows=num_rows,
+        max_position=config.max_model_len,
+    )
     # The sampler works on groups of rows, so one group has its peak.
     with torch.inference_mode():
         sampler(logits[:MAX_RANDOM_ROWS], _random_sampling(min(num_rows, MAX_RANDOM_ROWS)))

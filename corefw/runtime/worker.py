@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from corefw.interfaces.attention import AttentionBackend
     from corefw.interfaces.kv_cache import KVCacheSpec
     from corefw.interfaces.platform import DeviceRuntime, Platform
+    from corefw.interfaces.selection import Selection
     from corefw.messages.outputs import ModelRunnerOutput
     from corefw.messages.scheduling import SchedulerOutput
     from corefw.plugin_system.manager import PluginManager
@@ -53,7 +54,7 @@ class Worker:
         self._model = cast(RunnableModel, build_model(config, build, plugins))
         self._backend: type[AttentionBackend] = build.attention_backend
         bound = tuple(build.binder.selections)
-        self._decisions = tuple((s.what, s.chosen, str(s)) for s in (*selections, *bound))
+        self._decisions = tuple((item.what, item.chosen, _why(item)) for item in (*selections, *bound))
         self._sampler = Sampler(_tokenizer_size(config))
         self._runner: ModelRunner | None = None
         self._remote: Mapping[str, Callable[..., Any]] = {
@@ -65,7 +66,7 @@ class Worker:
         """Measure a dummy run and say what the cache may take and needs."""
         block_size = self._block_size()
         specs = {layer.spec.name: layer.kv_cache_spec(block_size) for layer in self._model.attention_layers}
-        available = available_kv_bytes(self._config, self._runtime, self._model, self._sampler)
+        available = available_kv_bytes(self._config, self._runtime, self._model, self._sampler, specs.values())
         return WorkerReport(
             kv_cache_specs=specs,
             available_kv_bytes=available,
@@ -155,6 +156,10 @@ class Worker:
                 f"--block-size {given} isn't accepted by attention backend {self._backend.name}; use one of {accepted}"
             )
         return given
+
+
+def _why(selection: Selection) -> str:
+    return "; ".join((selection.reason, *(f"not {other.name}: {other.reason}" for other in selection.rejected)))
 
 
 def _tokenizer_size(config: EngineConfig) -> int:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from corefw.interfaces.attention import AttentionBackend, AttentionBatch, AttentionLayerSpec
+from corefw.interfaces.attention import AttentionBackend, AttentionBatch, AttentionLayerSpec, AttentionMetadata
 from corefw.models.layers.forward_context import ForwardContext
 from corefw.runtime.model_runner.input_preparation import StepInputs
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["AttentionMetadataAssembly"]
 
@@ -36,7 +40,8 @@ class AttentionMetadataAssembly:
 
     def assemble(self, inputs: StepInputs) -> ForwardContext:
         """The step's context, valid until the next one is assembled."""
-        attention, slots = {}, {}
+        attention: dict[str, AttentionMetadata] = {}
+        slots: dict[str, torch.Tensor] = {}
         for index, (builder, names) in enumerate(self._groups):
             batch = AttentionBatch(
                 num_tokens=inputs.num_tokens,

@@ -50,10 +50,12 @@ class Execution:
             return self._model.compute_logits(hidden_TE[inputs.logits_indices])
 
 
-def dummy_run(model: RunnableModel, device: torch.device, num_tokens: int, num_rows: int) -> torch.Tensor:
+def dummy_run(
+    model: RunnableModel, device: torch.device, *, num_tokens: int, num_rows: int, max_position: int
+) -> torch.Tensor:
     """The largest step there can be, without a cache, to measure memory. Returns its logits [num_rows, V]."""
     with torch.inference_mode(), set_forward_context(ForwardContext(None, {})):
         input_ids = torch.zeros(num_tokens, dtype=torch.int64, device=device)
-        hidden_TE = model(input_ids, torch.arange(num_tokens, device=device))
+        hidden_TE = model(input_ids, torch.arange(num_tokens, device=device) % max_position)
         rows = torch.arange(num_rows, device=device) % num_tokens
         return model.compute_logits(hidden_TE[rows])

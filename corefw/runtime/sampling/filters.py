@@ -1,8 +1,8 @@
 """Filters over unnormalised weights: temperature, min_p, top-k, top-p, and the choice.
 
 Shapes: R rows, V tokens. A weight is exp((logit - largest) / temperature) in float64, so the most likely token has 1
-and a filtered one 0. Every reduction runs along one row in token order (``cumsum``, never ``sum``, which splits a lone row
-over threads): a row's bits don't depend on the others.
+and a filtered one 0. Every reduction runs along one row in token order (``cumsum``, never ``sum``, which splits a lone
+row over threads): a row's bits don't depend on the others.
 """
 
 from __future__ import annotations

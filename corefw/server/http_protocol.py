@@ -11,21 +11,25 @@ from corefw.server.errors import describe
 __all__ = ["MAX_HEAD_BYTES", "BoundedHttpProtocol"]
 
 MAX_HEAD_BYTES = 64 * 2**10
+_LINGER_S = 1.0
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
     """Answers 431 to a request line and headers that are too long, and closes the connection."""
 
     _in_head = True
+    _refused = False
     _num_head_bytes = 0
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser; what belongs to an unfinished head is counted."""
+        if self._refused:
+            return
         if self._in_head and self._num_head_bytes + len(data) > MAX_HEAD_BYTES:
             # Parsed up to the limit, a complete head with a long body behind it passes.
             room = MAX_HEAD_BYTES - self._num_head_bytes
             super().data_received(data[:room])
-            if self._in_head:
+            if self._in_head and not self.transport.is_closing():
                 self._refuse()
                 return
             data = data[room:]
@@ -63,5 +67,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             f"HTTP/1.1 {status} Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
             f"content-length: {len(content)}\r\nconnection: close\r\n\r\n"
         )
+        self._refused = True
         self.transport.write(head.encode() + content)
-        self.transport.close()
+        self.transport.write_eof()
+        # Closing while the client still sends would reset the connection, and the answer with it.
+        self.loop.call_later(_LINGER_S, self.transport.close)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import socket
 
     from corefw.config.engine_config import EngineConfig
-    from corefw.engine.async_engine import AsyncEngine
     from corefw.frontend.renderer import Renderer
     from corefw.plugin_system.manager import PluginManager
 
@@ -31,13 +30,14 @@ def serve(namespace: argparse.Namespace) -> int:
     started_s = time.time()
     args = UserArgs.from_namespace(namespace)
     server_config = ServerConfig(**args.section("server"))
-    configure_logging(server_config.log_level or env.log_level(), "front-end")
+    level = server_config.log_level or env.log_level()
+    configure_logging(level, "front-end")
     # A taken port is noticed before any work, and the core's slow imports overlap with the model's resolution.
     listener = bind_socket(server_config)
     core = CoreProcess.spawn()
     try:
         config, renderer, plugins = _prepare(args)
-        core.configure(config)
+        core.configure(config, log_level=level)
         return _run(core, config, renderer, plugins, server_config, listener, started_s)
     finally:
         core.close()
@@ -68,13 +68,14 @@ def _run(
 ) -> int:
     import uvloop
 
+    from corefw.engine.async_engine import AsyncEngine
     from corefw.server.run import run_server
 
     for _, _, reason in config.decisions:
         logger.info("%s", reason)
 
     async def main() -> int:
-        engine: AsyncEngine = await core.connect()
+        engine = AsyncEngine(await core.connect())
         return await run_server(engine, renderer, plugins, config, server_config, listener, started_s)
 
     return uvloop.run(main())

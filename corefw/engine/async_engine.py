@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncEngine", "OutputStream"]
 
-_ABORT_S = 2.0
-_STOP_S = 5.0
-
 _log = get_logger(__name__)
 
 
@@ -34,14 +31,16 @@ class AsyncEngine:
 
     Args:
         client: a connected core; the engine owns it from now on.
+        grace_s: how long a core that is shut down gets to confirm aborts, and then to end by itself.
 
     Attributes:
         stats: what the core said last.
         death: why the engine is dead, None while it isn't. Every stream raises it, and so does every ``submit``.
     """
 
-    def __init__(self, client: AsyncCoreClient) -> None:
+    def __init__(self, client: AsyncCoreClient, *, grace_s: float = 3.0) -> None:
         self._client = client
+        self._grace_s = grace_s
         self._streams: dict[str, OutputStream] = {}
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._call_ids = itertools.count(1)
@@ -139,8 +138,8 @@ class AsyncEngine:
         await self._until_idle(drain_s)
         for stream in tuple(self._streams.values()):
             stream.abort()
-        await self._until_idle(_ABORT_S)
-        await self._client.stop(_STOP_S)
+        await self._until_idle(self._grace_s)
+        await self._client.stop(self._grace_s)
         self._handler.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._handler

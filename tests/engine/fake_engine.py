@@ -71,7 +71,7 @@ def plugins() -> PluginManager:
 
 
 def config(**overrides: Any) -> EngineConfig:
-    return fake_config(resolved=plugins().resolved(), **overrides)
+    return fake_config(**{"resolved": plugins().resolved(), **overrides})
 
 
 def request(request_id: str, num_tokens: int = 5, *, prompt_ids: list[int] | None = None, **extra: Any) -> Any:

@@ -101,6 +101,10 @@ class DefaultScheduler(Scheduler):
         self._waiting.remove(request)
         self._blocked.add(request, blocker)
 
+    def blocked_reasons(self) -> dict[str, str]:
+        """By id of each blocked request, what it waits for."""
+        return self._blocked.reasons()
+
     # A step.
 
     def schedule(self) -> SchedulerOutput:

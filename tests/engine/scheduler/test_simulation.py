@@ -1,0 +1,249 @@
+"""Whole lives of many requests under a small cache, against a worker that notices every wrong block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from corefw.interfaces.scheduler import RequestView, SchedulerStrategy
+from corefw.messages.outputs import EngineCoreOutput, FinishReason, ModelRunnerOutput
+from corefw.messages.request import EngineCoreRequest
+from corefw.messages.sampling import SamplingParams
+from tests.engine.scheduler.setup import BLOCK_SIZE, make_scheduler
+from tests.engine.scheduler.simulation import VOCAB_SIZE, SimulatedWorker, expected_output, next_token
+
+MAX_MODEL_LEN = 24
+EOS = 0
+
+
+class ByPriority(SchedulerStrategy):
+    """Preempts in the middle of the running requests, also ones that have their share of the step."""
+
+    name: ClassVar[str] = "by_priority"
+
+    def queue_key(self, request: RequestView) -> tuple[float, ...]:
+        return (request.priority, request.arrival_s)
+
+    def victim(self, running: Sequence[RequestView]) -> int:
+        return max(range(len(running)), key=lambda index: (running[index].priority, running[index].arrival_s))
+
+
+class SmallChunks(ByPriority):
+    def chunk_tokens(self, request: RequestView, num_new_tokens: int, token_budget: int) -> int:
+        return 1 + num_new_tokens // 2
+
+
+prompts = st.lists(st.integers(1, 2), min_size=1, max_size=MAX_MODEL_LEN - 1)
+params = st.builds(
+    SamplingParams,
+    max_tokens=st.none() | st.integers(4, 15),
+    min_tokens=st.integers(0, 4),
+    stop_token_ids=st.sampled_from([(), (3,)]),
+    seed=st.integers(0, 2),
+)
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """Requests arrive and go as they like; in the end each has had what it would have had alone."""
+
+    strategies: ClassVar[list[SchedulerStrategy | None]] = [None, ByPriority(), SmallChunks()]
+
+    @initialize(
+        num_blocks=st.integers(1 + MAX_MODEL_LEN // BLOCK_SIZE, 14),
+        max_num_seqs=st.integers(1, 5),
+        max_num_batched_tokens=st.sampled_from([1, 3, 8, 30]),
+        chunked=st.booleans(),
+        prefix_caching=st.booleans(),
+        strategy=st.sampled_from([0, 1, 2]),
+    )
+    def start(
+        self,
+        num_blocks: int,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        chunked: bool,
+        prefix_caching: bool,
+        strategy: int,
+    ) -> None:
+        budget = max_num_batched_tokens if chunked else 30
+        self.scheduler = make_scheduler(
+            num_blocks=num_blocks,
+            max_model_len=MAX_MODEL_LEN,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=budget,
+            enable_chunked_prefill=chunked,
+            prefix_caching=prefix_caching,
+            strategy=self.strategies[strategy],
+        )
+        self.worker = SimulatedWorker(num_blocks, max_num_seqs, budget)
+        self.requests: dict[str, EngineCoreRequest] = {}
+        self.tokens: dict[str, list[int]] = {}
+        self.ends: dict[str, EngineCoreOutput] = {}
+        self.cached_told: set[str] = set()
+
+    @rule(prompt=prompts, params=params, salt=st.sampled_from([None, None, "x"]), priority=st.integers(0, 2))
+    def arrive(self, prompt: list[int], params: SamplingParams, salt: str | None, priority: int) -> None:
+        self.add(prompt, params, [], salt, priority)
+
+    @rule(prompt=prompts, params=params, num_prior=st.integers(1, 8))
+    def arrive_from_elsewhere(self, prompt: list[int], params: SamplingParams, num_prior: int) -> None:
+        """A request that another engine began: as many of its tokens as that engine may have sent."""
+        alone = EngineCoreRequest(request_id="alone", prompt_ids=prompt, params=params, eos_ids=(EOS,))
+        outputs, _ = expected_output(alone, MAX_MODEL_LEN)
+        self.add(prompt, params, outputs[:num_prior], None, 0)
+
+    def add(self, prompt: list[int], params: SamplingParams, prior: list[int], salt: str | None, priority: int) -> None:
+        request = EngineCoreRequest(
+            request_id=f"r{len(self.requests)}",
+            prompt_ids=prompt,
+            params=params,
+            prior_output_ids=prior,
+            eos_ids=(EOS,),
+            arrival_s=float(len(self.requests)),
+            priority=priority,
+            cache_salt=salt,
+        )
+        self.scheduler.add_request(request)
+        self.requests[request.request_id] = request
+        self.tokens[request.request_id] = []
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        request_id = data.draw(st.sampled_from(sorted(self.requests)))
+        self.take(self.scheduler.finish_requests([request_id], FinishReason.ABORT))
+
+    @rule(num_steps=st.integers(1, 6))
+    def run(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            scheduled = self.scheduler.schedule()
+            self.worker.apply(scheduled)
+            self.take(self.scheduler.update(scheduled, self.worker.compute(scheduled)))
+
+    @rule(data=st.data())
+    def run_and_abort_meanwhile(self, data: st.DataObject) -> None:
+        scheduled = self.scheduler.schedule()
+        self.worker.apply(scheduled)
+        result = self.worker.compute(scheduled)
+        if scheduled.num_scheduled_tokens:
+            request_id = data.draw(st.sampled_from(sorted(scheduled.num_scheduled_tokens)))
+            self.take(self.scheduler.finish_requests([request_id], FinishReason.ABORT))
+        self.take(self.scheduler.update(scheduled, result))
+
+    @rule(data=st.data())
+    def run_with_a_failing_row(self, data: st.DataObject) -> None:
+        scheduled = self.scheduler.schedule()
+        self.worker.apply(scheduled)
+        result = self.worker.compute(scheduled)
+        if scheduled.num_scheduled_tokens:
+            request_id = data.draw(st.sampled_from(sorted(scheduled.num_scheduled_tokens)))
+            # The row's KV can't be relied on.
+            self.worker.spoil(request_id, scheduled.num_scheduled_tokens[request_id])
+            result = ModelRunnerOutput(
+                request_ids=result.request_ids,
+                sampled_token_ids=result.sampled_token_ids,
+                failed={request_id: "the row failed"},
+            )
+        self.take(self.scheduler.update(scheduled, result))
+
+    @rule(was_applied=st.booleans())
+    def run_a_failing_step(self, was_applied: bool) -> None:
+        scheduled = self.scheduler.schedule()
+        if was_applied:
+            self.worker.apply(scheduled)
+            for request_id, count in scheduled.num_scheduled_tokens.items():
+                self.worker.spoil(request_id, count, computed=False)
+        self.take(self.scheduler.fail_step(scheduled, "the step failed"))
+        self.worker.expect_again(scheduled, was_applied=was_applied)
+
+    @rule()
+    def reset(self) -> None:
+        assert self.scheduler.reset_prefix_cache() == (self.scheduler.stats().kv_usage == 0.0)
+
+    def take(self, outputs: list[EngineCoreOutput]) -> None:
+        for output in outputs:
+            assert output.request_id not in self.ends, "an output after the last one"
+            self.tokens[output.request_id] += output.new_token_ids
+            assert (output.num_cached_tokens is not None) == (output.request_id not in self.cached_told)
+            self.cached_told.add(output.request_id)
+            if output.finish_reason is not None:
+                self.ends[output.request_id] = output
+
+    @invariant()
+    def what_was_sent_is_the_beginning_of_what_the_request_gives_alone(self) -> None:
+        for request_id, request in self.requests.items():
+            expected, reason = expected_output(request, MAX_MODEL_LEN)
+            expected = expected[len(request.prior_output_ids) :]
+            end = self.ends.get(request_id)
+            if end is not None and end.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
+                assert (self.tokens[request_id], end.finish_reason) == (expected, reason)
+            else:
+                assert self.tokens[request_id] == expected[: len(self.tokens[request_id])]
+
+    def teardown(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        for _ in range(2000):
+            if not self.scheduler.has_work():
+                break
+            self.run(1)
+        assert not self.scheduler.has_work(), "the requests never end"
+        assert set(self.ends) == set(self.requests)
+        assert self.worker.held == {}
+        assert set(self.worker.num_times_finished) == set(self.requests)
+        assert set(self.worker.num_times_finished.values()) <= {1}
+        stats = self.scheduler.stats()
+        assert (stats.num_running, stats.num_waiting, stats.kv_usage) == (0, 0, 0.0)
+        assert self.scheduler.reset_prefix_cache()
+
+
+TestScheduler = SchedulerMachine.TestCase
+TestScheduler.settings = settings(deadline=None, derandomize=True, max_examples=150, stateful_step_count=30)
+
+
+def run_all(requests: list[EngineCoreRequest], **limits: object) -> tuple[dict[str, list[int]], int]:
+    """Outputs by request, and how often one was preempted."""
+    num_blocks = int(limits.pop("num_blocks"))  # type: ignore[call-overload]
+    scheduler = make_scheduler(num_blocks=num_blocks, max_model_len=MAX_MODEL_LEN, **limits)  # type: ignore[arg-type]
+    worker = SimulatedWorker(num_blocks, 256, 2048)
+    for request in requests:
+        scheduler.add_request(request)
+    tokens: dict[str, list[int]] = {request.request_id: [] for request in requests}
+    while scheduler.has_work():
+        scheduled = scheduler.schedule()
+        worker.apply(scheduled)
+        for output in scheduler.update(scheduled, worker.compute(scheduled)):
+            tokens[output.request_id] += output.new_token_ids
+    return tokens, scheduler.stats().num_preemptions
+
+
+@pytest.mark.parametrize("prefix_caching", [True, False])
+@pytest.mark.parametrize("strategy", [None, ByPriority()])
+def test_a_crowd_that_is_preempted_again_and_again_says_what_each_says_alone(
+    prefix_caching: bool, strategy: SchedulerStrategy | None
+) -> None:
+    requests = [
+        EngineCoreRequest(
+            request_id=f"r{index}",
+            prompt_ids=[1 + index % 3, 2, 1, 2, 1],
+            params=SamplingParams(max_tokens=None, seed=index),
+            priority=index % 2,
+            arrival_s=float(index),
+        )
+        for index in range(8)
+    ]
+    # Six blocks a request, and room for one and a half.
+    tokens, num_preemptions = run_all(requests, num_blocks=10, prefix_caching=prefix_caching, strategy=strategy)
+    assert num_preemptions > 0
+    for request in requests:
+        assert tokens[request.request_id] == expected_output(request, MAX_MODEL_LEN)[0]
+
+
+def test_the_simulated_model_depends_on_every_token() -> None:
+    said = {next_token([token_id, *[1] * 10], 0) for token_id in range(40)}
+    assert len(said) > VOCAB_SIZE // 2

@@ -155,6 +155,9 @@ class HttpServer(uvicorn.Server):
             await super().shutdown(sockets)
         finally:
             timer.cancel()
+        if self.force_exit:  # uvicorn leaves the lifespan hanging then, and its cancellation in the log
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.lifespan.shutdown(), _LAST_WORDS_S)
 
     def _end_requests(self) -> None:
         self._state.in_flight.stop(EngineDeadError("the server is shutting down; send the request to another one"))

@@ -51,9 +51,7 @@ def test_a_body_without_a_length_is_counted_while_it_comes(server: Running) -> N
         for _ in range(100):
             yield b" " * 100
 
-    answer = httpx.post(
-        f"{server.url}/v1/completions", content=pieces(), headers={"content-type": "application/json"}
-    )
+    answer = httpx.post(f"{server.url}/v1/completions", content=pieces(), headers={"content-type": "application/json"})
     assert answer.status_code == 413
 
 

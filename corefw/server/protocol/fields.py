@@ -19,7 +19,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 _EXPECTED = re.compile(r"Expected `([^`]+)`(?:, got `([^`]+)`)?")
 _PATH = re.compile(r" - at `\$\.?([^`]*)`$")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
 _KINDS = {
     "int": "a whole number",
     "float": "a number",
@@ -99,7 +99,7 @@ def _readable(message: str) -> RequestError:
     """msgspec's message in the words of the API, without anything that the client sent."""
     found = _PATH.search(message)
     path = found.group(1)[:200] if found else ""
-    if unknown := _UNKNOWN.match(message):
+    if unknown := _UNKNOWN.match(_PATH.sub("", message)):
         name = shown_name(unknown.group(1))
         path = f"{path}.{name}" if path else name
         return RequestError(f"unknown field {path}", param=path, code="unknown_parameter")

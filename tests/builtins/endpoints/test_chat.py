@@ -224,7 +224,10 @@ def test_the_official_client_gets_whole_answers_and_streams(server: Running) -> 
 
 
 def test_the_official_client_raises_when_a_stream_breaks() -> None:
-    with serving(scripted(failure=ScriptedFailure(after_tokens=2, message="boom"))) as server, server.openai() as client:
+    with (
+        serving(scripted(failure=ScriptedFailure(after_tokens=2, message="boom"))) as server,
+        server.openai() as client,
+    ):
         received = []
         with pytest.raises(openai.APIError, match="boom"):
             for part in client.chat.completions.create(model="demo", messages=HI, stream=True):

@@ -135,9 +135,7 @@ def test_every_shape_of_a_prompt_reaches_the_engine(prompt: Any) -> None:
         ([[1], "text"], "prompt[1]"),
     ],
 )
-def test_a_prompt_that_is_none_is_refused_with_its_path(
-    server: Running, prompt: Any, param: str, stream: bool
-) -> None:
+def test_a_prompt_that_is_none_is_refused_with_its_path(server: Running, prompt: Any, param: str, stream: bool) -> None:
     answer = server.post("completions", {"prompt": prompt, "stream": stream})
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == param

@@ -1,0 +1,106 @@
+"""Steering fields: what is accepted and what they become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from corefw.config.engine_config import ServerConfig
+from corefw.errors import ConfigError, RequestError
+from corefw.messages.sampling import SamplingParams
+from corefw.server.protocol.chat import CHAT_REQUEST
+from corefw.server.protocol.completions import COMPLETION_REQUEST
+from corefw.server.protocol.sampling import SamplingDefaults
+
+LIMITS = ServerConfig(max_n=128, max_logprobs=20)
+VOCAB = 1000
+
+
+def completion(**fields: Any) -> SamplingParams:
+    return COMPLETION_REQUEST.decode(fields).to_sampling_params(SamplingDefaults(), LIMITS, VOCAB)
+
+
+def chat(**fields: Any) -> SamplingParams:
+    return CHAT_REQUEST.decode(fields).to_sampling_params(SamplingDefaults(), LIMITS, VOCAB)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n", 0), ("n", -1), ("n", 129), ("n", 5_000_000), ("n", 2**63), ("n", 2**100),
+        ("temperature", -1), ("temperature", 1e308), ("temperature", 101),
+        ("top_p", 0), ("top_p", -1), ("top_p", 1.01), ("top_p", 1e308),
+        ("top_k", -2), ("top_k", 2**63), ("top_k", 2**100),
+        ("min_p", -0.1), ("min_p", 1.1),
+        ("seed", 2**63), ("seed", -(2**63) - 1), ("seed", 2**100),
+        ("max_tokens", 0), ("max_tokens", -1), ("max_tokens", 2**63), ("max_tokens", 2**100),
+        ("min_tokens", -1), ("min_tokens", 2**100), ("min_tokens", 17),
+        ("stop", ""), ("stop", [""]), ("stop", [1]), ("stop", {}), ("stop", 5), ("stop", True), ("stop", [None]),
+        ("stop", ["x"] * 65), ("stop", "x" * 1025),
+        ("stop_token_ids", [-1]), ("stop_token_ids", [1000]), ("stop_token_ids", [2**63]),
+        ("stop_token_ids", [1] * 1025),
+        ("priority", 2**31), ("priority", -(2**100)),
+        ("cache_salt", ""), ("cache_salt", "x" * 257), ("request_id", ""), ("request_id", "x" * 257),
+        ("stream_options", {"include_usage": True}),
+        ("logprobs", 21), ("logprobs", VOCAB + 1), ("logprobs", 10**9), ("logprobs", -1), ("logprobs", True),
+        ("best_of", 2), ("best_of", 5_000_000), ("best_of", 0),
+    ],
+)  # fmt: skip
+def test_a_value_out_of_range_is_refused_by_name(field: str, value: Any) -> None:
+    with pytest.raises(RequestError) as caught:
+        completion(**{"max_tokens": 16, field: value})
+    assert caught.value.param
+    assert caught.value.param.startswith(field)
+    assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("value", [21, VOCAB + 1, 10**9, -1])
+def test_top_logprobs_beyond_the_cap_are_refused(value: int) -> None:
+    with pytest.raises(RequestError, match="top_logprobs must be in"):
+        chat(logprobs=True, top_logprobs=value)
+
+
+def test_top_logprobs_without_logprobs_are_refused() -> None:
+    with pytest.raises(RequestError, match="logprobs: true"):
+        chat(top_logprobs=3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 20}, 20)],
+)
+def test_chat_logprobs_become_a_number(fields: dict[str, Any], expected: int | None) -> None:
+    assert chat(**fields).logprobs == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), [(-1, 0), (0, 0), (7, 7), (None, 0)])
+def test_both_ways_to_switch_top_k_off_are_one(given: int | None, expected: int) -> None:
+    assert completion(top_k=given).top_k == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, ()), ("a", ("a",)), ([], ()), (["a", "b"], ("a", "b"))])
+def test_stop_is_a_text_or_a_list(given: Any, expected: tuple[str, ...]) -> None:
+    assert completion(stop=given).stop == expected
+
+
+def test_best_of_n_is_n() -> None:
+    assert completion(n=2, best_of=2).n == 2
+
+
+def test_a_zero_from_the_client_beats_the_models_default() -> None:
+    defaults = SamplingDefaults.from_generation_config({"temperature": 0.6, "top_p": 0.9, "top_k": 50})
+    params = COMPLETION_REQUEST.decode({"temperature": 0, "top_k": 0}).to_sampling_params(defaults, LIMITS, VOCAB)
+    assert (params.temperature, params.top_k, params.top_p) == (0, 0, 0.9)
+
+
+@pytest.mark.parametrize(
+    "values", [{"temperature": "hot"}, {"top_p": 7}, {"top_k": [1]}, {"min_p": True}, {"temperature": float("nan")}]
+)
+def test_unusable_defaults_of_a_model_stop_the_start(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="generation_config"):
+        SamplingDefaults.from_generation_config(values)
+
+
+def test_defaults_of_a_model_that_say_nothing_change_nothing() -> None:
+    assert SamplingDefaults.from_generation_config({"temperature": None, "eos_token_id": [1, 2]}) == SamplingDefaults()

@@ -1,0 +1,144 @@
+"""Signals, drain, and the end of a server whose engine died: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx
+import pytest
+
+
+@dataclass
+class Child:
+    process: subprocess.Popen[str]
+    url: str
+    log: list[str]
+
+    def ask(
+        self, num_tokens: int, *, stream: bool = False
+    ) -> tuple[threading.Thread, list[httpx.Response | Exception]]:
+        """Send a request from a thread; its answer lands in the list."""
+        answers: list[httpx.Response | Exception] = []
+
+        def send() -> None:
+            body = {"prompt": "a", "max_tokens": num_tokens, "stream": stream}
+            try:
+                answers.append(httpx.post(f"{self.url}/v1/completions", json=body, timeout=30))
+            except httpx.HTTPError as error:
+                answers.append(error)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        time.sleep(0.4)
+        return thread, answers
+
+    def signal_and_wait(self, *numbers: signal.Signals) -> tuple[int, float]:
+        """Exit status and seconds after the first signal."""
+        started = time.monotonic()
+        for number in numbers:
+            self.process.send_signal(number)
+            time.sleep(0.25)
+        return self.process.wait(20), time.monotonic() - started
+
+
+@contextmanager
+def child(**settings: float) -> Iterator[Child]:
+    argument = json.dumps({"delay_s": 0.01, "shutdown_timeout": 10.0, **settings})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.server.scripted_server", argument],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    log: list[str] = []
+    errors = process.stderr
+    reader = threading.Thread(target=lambda: log.extend(errors))
+    reader.start()
+    try:
+        found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
+        assert found, "".join(log)
+        yield Child(process, found.group(), log)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        reader.join(5)
+        process.stdout.close()
+        errors.close()
+    assert not any("Traceback" in line for line in log), "".join(log)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_server_ends_at_once_with_status_zero(number: signal.Signals) -> None:
+    with child() as server:
+        assert httpx.get(f"{server.url}/health").status_code == 200
+        status, seconds = server.signal_and_wait(number)
+    assert status == 0
+    assert seconds < 3
+
+
+def test_a_running_request_finishes_and_nobody_new_gets_in() -> None:
+    with child() as server:
+        thread, answers = server.ask(100)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.4)
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{server.url}/health")
+        assert server.process.wait(20) == 0
+        thread.join()
+    (answer,) = answers
+    assert isinstance(answer, httpx.Response)
+    assert answer.json()["usage"]["completion_tokens"] == 100
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_after_the_drain_requests_end_with_an_error(stream: bool) -> None:
+    with child(shutdown_timeout=0.5) as server:
+        thread, answers = server.ask(10_000, stream=stream)
+        status, seconds = server.signal_and_wait(signal.SIGTERM)
+        thread.join()
+    assert status == 0
+    assert seconds < 4
+    (answer,) = answers
+    assert isinstance(answer, httpx.Response)
+    if stream:
+        assert "shutting down" in answer.text.rsplit("data: ", 1)[1]
+        assert '"finish_reason":"' not in answer.text
+    else:
+        assert answer.status_code == 503
+        assert "shutting down" in answer.json()["error"]["message"]
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    with child(shutdown_timeout=30) as server:
+        thread, answers = server.ask(10_000)
+        status, seconds = server.signal_and_wait(signal.SIGTERM, signal.SIGTERM)
+        thread.join()
+    assert status == 0
+    assert seconds < 3
+    assert len(answers) == 1
+
+
+def test_a_server_whose_engine_died_says_so_for_a_while_and_ends_with_an_error() -> None:
+    with child(dies_after_s=1.0) as server:
+        statuses = []
+        deadline = time.monotonic() + 8
+        while server.process.poll() is None and time.monotonic() < deadline:
+            try:
+                statuses.append(httpx.get(f"{server.url}/health", timeout=2).status_code)
+            except httpx.TransportError:
+                break
+            time.sleep(0.1)
+        assert server.process.wait(10) == 1
+    assert statuses[0] == 200
+    assert 503 in statuses
+    assert any("engine core died" in line for line in server.log)

@@ -17,7 +17,7 @@ from tests.policy.sources import CORE, ROOT, text_files
 # A character class in each, so that this file doesn't match itself.
 _UNWANTED = {
     "path of one machine": re.compile(r"(?<![\w./<-])/(?:[r]oot|[w]ork|[h]ome/\w+|[U]sers/\w+|opt/[pw]\w+)/"),
-    "package index of one machine": re.compile(r"[i]ndex-url|[f]ind-links|[t]est\.pypi\.org|[a]rtifactory"),
+    "package index of one machine": re.compile(r"[i]ndex-url[ =]+\S*://|[f]ind-links[ =]+\S*/|[t]est\.pypi\.org"),
     "unfinished": re.compile(r"\b(?:[T]ODO|[F]IXME)\b"),
 }
 _SKIPPED = re.compile(r"pytest\.(?:[s]kip|[x]fail|[i]mportorskip)\(|mark\.(?:[s]kip|[x]fail)")

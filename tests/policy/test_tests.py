@@ -20,15 +20,14 @@ def _tests(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
 def _called(node: ast.AST) -> set[str]:
     """Names of what is called in a piece of code."""
     called = (call.func for call in ast.walk(node) if isinstance(call, ast.Call))
-    return {
-        f.attr if isinstance(f, ast.Attribute) else f.id for f in called if isinstance(f, ast.Attribute | ast.Name)
-    }
+    return {f.attr if isinstance(f, ast.Attribute) else f.id for f in called if isinstance(f, ast.Attribute | ast.Name)}
 
 
 def expects(node: ast.AST, checkers: frozenset[str] = frozenset()) -> bool:
     """Whether code asserts, names an error it wants, or calls one of ``checkers``."""
+    called = _called(node)
     asserts = any(isinstance(part, ast.Assert) for part in ast.walk(node))
-    return asserts or bool(_called(node) & ({"raises", "warns"} | checkers))
+    return asserts or bool(called & ({"raises", "warns"} | checkers)) or any(n.startswith("assert_") for n in called)
 
 
 def _checkers() -> frozenset[str]:

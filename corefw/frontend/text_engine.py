@@ -63,7 +63,7 @@ class TextEngine:
         priority: int = 0,
         cache_salt: str | None = None,
         extra: PlainDict | None = None,
-    ) -> AsyncGenerator[GenerationUpdate, None]:
+    ) -> AsyncIterator[GenerationUpdate]:
         """Check a request at once, then return the iterator of its updates; nothing runs before the first is asked for.
 
         Closing the iterator, or cancelling who waits for it, aborts what still runs.

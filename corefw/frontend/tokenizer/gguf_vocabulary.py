@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from corefw.errors import ConfigError, ModelFormatError
 from corefw.frontend.tokenizer.backed import BackedTokenizer
@@ -80,9 +80,8 @@ def _build_byte_level(metadata: Metadata, rules: PreTokenizer) -> tokenizers.Tok
             f"{_KEY}merges don't fit the tokens ({str(error)[:200]}); fetch the file again"
         ) from error
     backend = tokenizers.Tokenizer(model)
-    splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in rules.patterns]
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, byte_level])
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*rules.splits(), byte_level])
     backend.decoder = decoders.ByteLevel()
     _add_tokens(backend, tokens, types)
     return backend

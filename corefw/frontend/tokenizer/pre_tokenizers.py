@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tokenizers import Regex
+from tokenizers.pre_tokenizers import Split
+
 from corefw.errors import ConfigError
 
 __all__ = ["PRE_TOKENIZERS", "PreTokenizer", "pre_tokenizer"]
@@ -31,6 +34,10 @@ class PreTokenizer:
     patterns: tuple[str, ...]
     ignore_merges: bool = False
     adds_bos: bool = False
+
+    def splits(self) -> list[Split]:
+        """The rules as steps of the ``tokenizers`` library."""
+        return [Split(Regex(pattern), "isolated") for pattern in self.patterns]
 
 
 _LLAMA_BPE = PreTokenizer((f"{_CONTRACTIONS}|{_WORDS}|\\p{{N}}{{1,3}}|{_REST}",), ignore_merges=True, adds_bos=True)

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corefw.config.engine_config import FrontendConfig, ModelConfig
+from corefw.frontend.detokenizer import make_detokenizer
+from corefw.frontend.renderer import Renderer
+from corefw.frontend.tokenizer import load_tokenizer
+from corefw.frontend.tokenizer.base import Tokenizer
+from tests.frontend.tokenizer.test_load import word_pieces
+from tests.frontend.vocabularies import END, byte_level, model_info, sentence_piece
+
+BYTE_LEVEL = byte_level()
+SENTENCE_PIECE = sentence_piece()
+# Ids beyond the vocabulary too; and often bytes, so that characters get cut and broken.
+IDS = st.lists(st.integers(0, 300) | st.integers(60, 261), max_size=40)
+
+
+def stream(tokenizer: Tokenizer, chunks: list[list[int]], *, skip: bool = True) -> list[str]:
+    detokenizer = make_detokenizer(tokenizer, skip_special_tokens=skip)
+    return [*(detokenizer.push(chunk) for chunk in chunks), detokenizer.flush()]
+
+
+@st.composite
+def chunked(draw: st.DrawFn) -> list[list[int]]:
+    ids = draw(IDS)
+    cuts = sorted(draw(st.lists(st.integers(0, len(ids)), max_size=8)))
+    return [ids[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(ids)], strict=True)]
+
+
+@pytest.mark.parametrize("tokenizer", [BYTE_LEVEL, SENTENCE_PIECE], ids=["byte-level", "SentencePiece"])
+@given(chunks=chunked(), skip=st.booleans())
+@settings(deadline=None, derandomize=True, max_examples=300)
+def test_streamed_text_is_the_text_at_once(tokenizer: Tokenizer, chunks: list[list[int]], skip: bool) -> None:
+    whole = tokenizer.decode([i for chunk in chunks for i in chunk], skip_special_tokens=skip, continuation=True)
+    assert "".join(stream(tokenizer, chunks, skip=skip)) == whole
+
+
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
+@settings(deadline=None, derandomize=True, max_examples=200)
+def test_valid_text_never_shows_a_replacement_character(text: str) -> None:
+    ids = BYTE_LEVEL.encode(text, add_special_tokens=False)
+    pieces = stream(BYTE_LEVEL, [[token_id] for token_id in ids])
+    assert "".join(pieces) == text
+    assert sum(piece.count("\ufffd") for piece in pieces) == text.count("\ufffd")
+
+
+def test_an_emoji_comes_with_the_token_that_completes_it() -> None:
+    ids = BYTE_LEVEL.encode("a🙂b", add_special_tokens=False)
+    assert stream(BYTE_LEVEL, [[token_id] for token_id in ids]) == ["a", "", "", "", "🙂", "b", ""]
+
+
+def test_a_control_token_inside_a_character_changes_nothing() -> None:
+    first, *rest = BYTE_LEVEL.encode("é", add_special_tokens=False)
+    assert "".join(stream(BYTE_LEVEL, [[first], [END], rest])) == "é"
+
+
+def test_an_output_that_ends_inside_a_character_ends_with_a_replacement() -> None:
+    ids = BYTE_LEVEL.encode("a🙂", add_special_tokens=False)
+    assert stream(BYTE_LEVEL, [ids[:-1]]) == ["a", "\ufffd"]
+
+
+def test_word_pieces_join_as_they_do_at_once(tmp_path: Path) -> None:
+    backend = word_pieces()
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load_tokenizer(model_info(tmp_path), ModelConfig(), FrontendConfig())
+    for ids in ([1, 2, 3, 5, 4], [3], [1, 4, 3, 4, 4], []):
+        for size in (1, 2, 3):
+            chunks = [ids[i : i + size] for i in range(0, len(ids), size)]
+            assert "".join(stream(tokenizer, chunks)) == backend.decode(ids)
+
+
+@pytest.mark.model
+@given(ids=st.lists(st.integers(0, 49200), max_size=60))
+@settings(deadline=None, derandomize=True, max_examples=100)
+def test_random_tokens_of_the_demo_model_stream_to_the_same_text(demo_renderer: Renderer, ids: list[int]) -> None:
+    tokenizer = demo_renderer.tokenizer
+    assert "".join(stream(tokenizer, [[token_id] for token_id in ids])) == tokenizer.decode(ids)

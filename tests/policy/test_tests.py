@@ -27,7 +27,11 @@ def expects(node: ast.AST, checkers: frozenset[str] = frozenset()) -> bool:
     """Whether code asserts, names an error it wants, or calls one of ``checkers``."""
     called = _called(node)
     asserts = any(isinstance(part, ast.Assert) for part in ast.walk(node))
-    return asserts or bool(called & ({"raises", "warns"} | checkers)) or any(n.startswith("assert_") for n in called)
+    return (
+        asserts
+        or bool(called & ({"raises", "warns", "opcheck"} | checkers))
+        or any(n.startswith("assert_") for n in called)
+    )
 
 
 def _checkers() -> frozenset[str]:

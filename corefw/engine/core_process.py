@@ -16,8 +16,8 @@ from corefw.engine.startup import Configure, ControlChannel, Progress, Ready, St
 from corefw.errors import CorefwError
 from corefw.messages.codec import Codec, Frame
 from corefw.messages.control import OutputKind, RequestKind, UtilityCall
-from corefw.messages.outputs import EngineCoreOutputs
-from corefw.messages.request import EngineCoreRequest
+from corefw.messages.outputs import EngineCoreOutput, EngineCoreOutputs
+from corefw.messages.request import EngineCoreRequest, PlainDict
 from corefw.observability.logging import configure_logging, get_logger
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ __all__ = ["run_core"]
 
 _IDENTITY = b"core-0"
 _LINGER_MS = 1000
+# What an encoder raises for an object, a number beyond 64 bits, a lone surrogate.
+_UNSENDABLE = (TypeError, ValueError, OverflowError)
 
 _log = get_logger(__name__)
 
@@ -99,7 +101,12 @@ class CoreSockets:
 
     def send(self, outputs: EngineCoreOutputs) -> None:
         """Send outputs; never blocks."""
-        self._outputs.send_multipart([OutputKind.OUTPUTS, *self._codec.encode(outputs)], copy=False)
+        try:
+            frames = self._codec.encode(outputs)
+        except _UNSENDABLE:  # a plugin's mistake, which must not become everybody's
+            _log.exception("what plugins added to an output isn't plain data, and is left out")
+            frames = self._codec.encode(self._without_unsendable(outputs))
+        self._outputs.send_multipart([OutputKind.OUTPUTS, *frames], copy=False)
 
     def send_dead(self, reason: str) -> None:
         """Say that nothing comes any more, and why."""
@@ -113,6 +120,17 @@ class CoreSockets:
         self._context.term()  # wakes the receiver, which closes its socket
         if self._receiver is not None:
             self._receiver.join()
+
+    def _without_unsendable(self, outputs: EngineCoreOutputs) -> EngineCoreOutputs:
+        kept = [msgspec.structs.replace(o, extra=self._sendable_extra(o)) for o in outputs.outputs]
+        return msgspec.structs.replace(outputs, outputs=kept)
+
+    def _sendable_extra(self, output: EngineCoreOutput) -> PlainDict:
+        try:
+            self._codec.encode(EngineCoreOutputs(outputs=[output]))
+        except _UNSENDABLE:
+            return {}
+        return output.extra
 
     def _connect(self, kind: int, address: str) -> zmq.Socket[bytes]:
         connection = self._context.socket(kind)

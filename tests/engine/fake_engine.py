@@ -54,14 +54,14 @@ class WatchedExecutor(FakeExecutor):
 
 
 class ExtraExecutor(FakeExecutor):
-    """Sends plain data of its own back with every token."""
+    """Sends data of its own back with every token: plain, but for a request named "bad"."""
 
     def _finish(self) -> ModelRunnerOutput:
         result = super()._finish()
         return ModelRunnerOutput(
             request_ids=result.request_ids,
             sampled_token_ids=result.sampled_token_ids,
-            extra={request_id: {"seen": [1, "a", b"b"]} for request_id in result.request_ids},
+            extra={i: {"seen": object() if i == "bad" else [1, "a", b"b"]} for i in result.request_ids},
         )
 
 

@@ -188,6 +188,16 @@ async def test_a_request_that_cant_be_sent_is_refused_and_not_kept(remote: Async
     assert tokens(await collect(remote.submit(request("bad")))) == expected("bad")
 
 
+async def test_a_plugins_data_that_cant_be_sent_is_left_out_and_the_core_lives(sockets_in: Path) -> None:
+    extra_executor = "tests.engine.fake_engine:ExtraExecutor"
+    async with started(in_process_of_its_own, sockets_in, distributed_executor_backend=extra_executor) as engine:
+        streams = [engine.submit(request(request_id)) for request_id in ("bad", "good")]
+        bad, good = await asyncio.gather(*map(collect, streams))
+        assert (tokens(bad), tokens(good)) == (expected("bad"), expected("good"))
+        assert bad[0].extra == {}
+        assert good[0].extra == {"seen": [1, "a", b"b"]}
+
+
 async def test_calls_are_answered_while_requests_run(engine: AsyncEngine) -> None:
     stream = engine.submit(request("a", 50, delay_s=0.01))
     await anext(stream)

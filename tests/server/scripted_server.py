@@ -1,4 +1,4 @@
-"""A server over a scripted engine as a process of its own, for tests of signals: ``python -m`` it with a JSON object."""
+"""A scripted server as a process of its own, for tests of signals; its one argument is a JSON object."""
 
 from __future__ import annotations
 

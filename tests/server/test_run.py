@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 import pytest
@@ -23,11 +24,9 @@ class Child:
     url: str
     log: list[str]
 
-    def ask(
-        self, num_tokens: int, *, stream: bool = False
-    ) -> tuple[threading.Thread, list[httpx.Response | Exception]]:
+    def ask(self, num_tokens: int, *, stream: bool = False) -> tuple[threading.Thread, list[Any]]:
         """Send a request from a thread; its answer lands in the list."""
-        answers: list[httpx.Response | Exception] = []
+        answers: list[Any] = []
 
         def send() -> None:
             body = {"prompt": "a", "max_tokens": num_tokens, "stream": stream}

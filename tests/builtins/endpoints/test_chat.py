@@ -224,13 +224,11 @@ def test_the_official_client_gets_whole_answers_and_streams(server: Running) -> 
 
 
 def test_the_official_client_raises_when_a_stream_breaks() -> None:
-    with (
-        serving(scripted(failure=ScriptedFailure(after_tokens=2, message="boom"))) as server,
-        server.openai() as client,
-    ):
-        received = []
+    failure = ScriptedFailure(after_tokens=2, message="boom")
+    with serving(scripted(failure=failure)) as server, server.openai() as client:
+        received: list[Any] = []
+        stream = client.chat.completions.create(model="demo", messages=HI, stream=True)
         with pytest.raises(openai.APIError, match="boom"):
-            for part in client.chat.completions.create(model="demo", messages=HI, stream=True):
-                received.append(part)
+            received.extend(part for part in stream)
         assert received
         assert all(choice.finish_reason is None for part in received for choice in part.choices)

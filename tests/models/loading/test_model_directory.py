@@ -84,5 +84,5 @@ def test_pickle_files_are_refused_with_a_remedy(tmp_path: Path, name: str) -> No
 
 
 def test_an_empty_directory_says_what_is_expected(tmp_path: Path) -> None:
-    with pytest.raises(ModelSourceError, match="has no weights; expected .safetensors files"):
+    with pytest.raises(ModelSourceError, match=r"has no weights; expected \.safetensors files"):
         weight_files(tmp_path)

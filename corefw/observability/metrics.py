@@ -57,14 +57,14 @@ class Metrics:
         )
         self._first_token_s = Histogram(
             "corefw:time_to_first_token_seconds",
-            "From the rendered request to its first token.",
+            "From a request's arrival to the first token, a sequence.",
             ["model_name"],
             registry=self._registry,
             buckets=_FIRST_TOKEN_BUCKETS_S,
         ).labels(model)
         self._whole_s = Histogram(
             "corefw:e2e_request_latency_seconds",
-            "From the rendered request to its end.",
+            "From a request's arrival to its end, a sequence.",
             ["model_name"],
             registry=self._registry,
             buckets=_WHOLE_BUCKETS_S,
@@ -78,9 +78,9 @@ class Metrics:
         text: bytes = generate_latest(self._registry)
         return text
 
-    def record(self, num_sequences: int) -> RequestRecord:
-        """Start measuring a request."""
-        return RequestRecord(self, num_sequences)
+    def record(self, num_sequences: int, arrival_s: float) -> RequestRecord:
+        """Start measuring a request that arrived then, on the monotonic clock."""
+        return RequestRecord(self, num_sequences, arrival_s)
 
     def first_token(self, seconds: float) -> None:
         """A sequence has its first token."""
@@ -95,9 +95,9 @@ class Metrics:
 class RequestRecord:
     """Follows the sequences of one request; each is counted exactly once, whatever its end."""
 
-    def __init__(self, metrics: Metrics, num_sequences: int) -> None:
+    def __init__(self, metrics: Metrics, num_sequences: int, arrival_s: float) -> None:
         self._metrics = metrics
-        self._start_s = time.monotonic()
+        self._start_s = arrival_s
         self._silent = set(range(num_sequences))
         self._unfinished = set(range(num_sequences))
 

@@ -40,6 +40,7 @@ class Generation:
         model: name under which the client asked.
         id: of the answer; internal ids are always new ones, so two requests may share this.
         created_s: Unix time, whole seconds.
+        arrival_s: on the monotonic clock, for latencies.
     """
 
     state: ServerState
@@ -48,6 +49,7 @@ class Generation:
     model: str
     id: str
     created_s: int
+    arrival_s: float
 
     @classmethod
     def begin(cls, state: ServerState, fields: GenerationFields, params: SamplingParams, *, prefix: str) -> Generation:
@@ -63,6 +65,7 @@ class Generation:
             model=state.served_name(fields.model),
             id=f"{prefix}-{clean_id(fields.request_id) if fields.request_id else uuid.uuid4().hex}",
             created_s=int(time.time()),
+            arrival_s=time.monotonic(),
         )
 
     async def updates(self, prompts: Sequence[list[int]]) -> AsyncGenerator[tuple[int, GenerationUpdate], None]:
@@ -76,7 +79,7 @@ class Generation:
         """
         n = self.params.n
         self._check_sequences(len(prompts) * n)
-        record = self.state.metrics.record(len(prompts) * n)
+        record = self.state.metrics.record(len(prompts) * n, self.arrival_s)
         ending = "abort"
         streams: list[AsyncGenerator[GenerationUpdate, None]] = []
         try:

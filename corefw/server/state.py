@@ -97,6 +97,11 @@ class ServerState:
             sampling_defaults=SamplingDefaults.from_generation_config(config.model_info.generation_config),
         )
 
+    @property
+    def num_token_ids(self) -> int:
+        """Token ids that clients may send are below: those that tokenizer and model both know."""
+        return min(self.renderer.tokenizer.vocab_size, self.config.model_info.vocab_size)
+
     def served_name(self, asked: str | None) -> str:
         """The model's name as the client asked for it; a client that names none gets the served one.
 

@@ -51,7 +51,7 @@ class ChatEndpoint(Endpoint):
 async def _chat(request: Request) -> Response:
     state = state_of(request)
     fields = CHAT_REQUEST.decode(await read_object(request))
-    params = fields.to_sampling_params(state.sampling_defaults, state.server_config, state.config.model_info.vocab_size)
+    params = fields.to_sampling_params(state.sampling_defaults, state.server_config, state.num_token_ids)
     generation = Generation.begin(state, fields, params, prefix="chatcmpl")
     messages = parse_messages(fields.messages)
     if fields.stream:
@@ -79,10 +79,14 @@ async def _whole(generation: Generation, fields: ChatRequest, messages: list[dic
     prompt_ids = await _render(generation.state, fields, messages)
     tally = UsageTally([prompt_ids], generation.params.n)
     choices = [ChatChoice(index=i, message=ChatMessage(content="")) for i in range(generation.params.n)]
+    texts: list[list[str]] = [[] for _ in choices]
     async with aclosing(generation.updates([prompt_ids])) as updates:
         async for index, update in updates:
             tally.add(index, update)
+            texts[index].append(update.text)
             _extend(choices[index], update, fields)
+    for choice, text in zip(choices, texts, strict=True):
+        choice.message.content = "".join(text)
     return Chat(
         id=generation.id,
         created=generation.created_s,
@@ -94,7 +98,6 @@ async def _whole(generation: Generation, fields: ChatRequest, messages: list[dic
 
 
 def _extend(choice: ChatChoice, update: GenerationUpdate, fields: ChatRequest) -> None:
-    choice.message.content += update.text
     choice.finish_reason = update.finish_reason
     choice.stop_reason = update.stop_reason
     logprobs = _logprobs(update, fields)

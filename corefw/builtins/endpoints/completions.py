@@ -47,9 +47,11 @@ class CompletionsEndpoint(Endpoint):
 async def _complete(request: Request) -> Response:
     state = state_of(request)
     fields = COMPLETION_REQUEST.decode(await read_object(request))
-    params = fields.to_sampling_params(state.sampling_defaults, state.server_config, state.config.model_info.vocab_size)
+    params = fields.to_sampling_params(state.sampling_defaults, state.server_config, state.num_token_ids)
     generation = Generation.begin(state, fields, params, prefix="cmpl")
-    prompts = parse_prompts(fields.prompt, max_prompts=state.server_config.max_prompts)
+    prompts = parse_prompts(
+        fields.prompt, max_prompts=state.server_config.max_prompts, num_token_ids=state.num_token_ids
+    )
     if fields.stream:
         return EventStream(_chunks(generation, prompts), state.in_flight)
     async with state.in_flight.watch(request.receive):
@@ -73,9 +75,13 @@ async def _whole(generation: Generation, prompts: Sequence[Prompt]) -> Completio
     rendered = await _render(generation.state, prompts)
     parts = _Parts(generation, rendered)
     choices = [CompletionChoice(index=i, text="") for i in range(len(rendered) * generation.params.n)]
+    texts: list[list[str]] = [[] for _ in choices]
     async with aclosing(generation.updates(rendered)) as updates:
         async for index, update in updates:
+            texts[index].append(update.text)
             _extend(choices[index], parts.choice(index, update))
+    for choice, text in zip(choices, texts, strict=True):
+        choice.text = "".join(text)
     return Completion(
         id=generation.id,
         created=generation.created_s,
@@ -86,7 +92,6 @@ async def _whole(generation: Generation, prompts: Sequence[Prompt]) -> Completio
 
 
 def _extend(choice: CompletionChoice, news: CompletionChoice) -> None:
-    choice.text += news.text
     choice.finish_reason = news.finish_reason
     choice.stop_reason = news.stop_reason
     if news.logprobs is not None:

@@ -11,8 +11,13 @@ __all__ = ["Prompt", "parse_prompts"]
 Prompt = tuple[str, str | list[int]]
 
 
-def parse_prompts(value: object, *, max_prompts: int) -> list[Prompt]:
-    """Read a raw ``prompt``. Empty prompts and ids out of vocabulary are the renderer's to refuse.
+def parse_prompts(value: object, *, max_prompts: int, num_token_ids: int) -> list[Prompt]:
+    """Read a raw ``prompt``. Empty prompts inside a list are the renderer's to refuse.
+
+    Args:
+        value: as the client sent it.
+        max_prompts: the longest list of prompts.
+        num_token_ids: ids must be below.
 
     Raises:
         RequestError: a shape that isn't accepted, with the path of the first element that is wrong.
@@ -24,12 +29,12 @@ def parse_prompts(value: object, *, max_prompts: int) -> list[Prompt]:
     if not value:
         raise RequestError("prompt must not be empty", param="prompt")
     if _is_number(value[0]):
-        return [("prompt", _token_ids(value, "prompt"))]
+        return [("prompt", _token_ids(value, "prompt", num_token_ids))]
     if len(value) > max_prompts:
         raise RequestError(f"prompt takes at most {max_prompts} prompts, got {len(value)}", param="prompt")
     if isinstance(value[0], str):
         return [(f"prompt[{i}]", _text(item, f"prompt[{i}]")) for i, item in enumerate(value)]
-    return [(f"prompt[{i}]", _token_ids(item, f"prompt[{i}]")) for i, item in enumerate(value)]
+    return [(f"prompt[{i}]", _token_ids(item, f"prompt[{i}]", num_token_ids)) for i, item in enumerate(value)]
 
 
 def _is_number(value: object) -> bool:
@@ -42,10 +47,13 @@ def _text(item: object, path: str) -> str:
     return item
 
 
-def _token_ids(item: object, path: str) -> list[int]:
+def _token_ids(item: object, path: str, num_token_ids: int) -> list[int]:
     if not isinstance(item, list):
         raise RequestError(f"{path} must be a string or a list of token ids, got {json_kind(item)}", param=path)
     if set(map(type, item)) - {int}:
         i = next(i for i, token_id in enumerate(item) if type(token_id) is not int)
         raise RequestError(f"{path}[{i}] must be a token id, got {json_kind(item[i])}", param=f"{path}[{i}]")
+    if item and (min(item) < 0 or max(item) >= num_token_ids):
+        i = next(i for i, token_id in enumerate(item) if not 0 <= token_id < num_token_ids)
+        raise RequestError(f"{path}[{i}] is out of vocabulary; ids are in [0, {num_token_ids})", param=f"{path}[{i}]")
     return item

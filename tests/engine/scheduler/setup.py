@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import cast
 
@@ -34,6 +35,17 @@ BLOCK_SIZE = 4
 @cache
 def plugins() -> PluginManager:
     return PluginManager.discover()
+
+
+@dataclass
+class Gate:
+    """A blocker that the test opens."""
+
+    reason: str = "grammar is being compiled"
+    is_open: bool = False
+
+    def ready(self) -> bool:
+        return self.is_open
 
 
 class OneStrategy:

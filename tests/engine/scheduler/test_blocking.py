@@ -1,22 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 
 from corefw.engine.scheduler.scheduler import DefaultScheduler
 from corefw.errors import EngineError
 from corefw.messages.outputs import FinishReason
-from tests.engine.scheduler.setup import make_request, make_scheduler, result_of
-
-
-@dataclass
-class Gate:
-    reason: str = "grammar is being compiled"
-    is_open: bool = False
-
-    def ready(self) -> bool:
-        return self.is_open
+from tests.engine.scheduler.setup import Gate, make_request, make_scheduler, result_of
 
 
 def make_blocked() -> tuple[DefaultScheduler, Gate]:

@@ -14,7 +14,7 @@ from corefw.messages.outputs import EngineCoreOutput, FinishReason, ModelRunnerO
 from corefw.messages.request import EngineCoreRequest
 from corefw.messages.sampling import SamplingParams
 from corefw.messages.scheduling import SchedulerOutput
-from tests.engine.scheduler.setup import make_request, make_scheduler, result_of
+from tests.engine.scheduler.setup import Gate, make_request, make_scheduler, result_of
 
 
 def step(scheduler: DefaultScheduler, **sampled: list[int]) -> tuple[SchedulerOutput, list[EngineCoreOutput]]:
@@ -82,14 +82,19 @@ def test_no_more_requests_run_than_there_are_slots() -> None:
     assert (scheduler.stats().num_running, scheduler.stats().num_waiting) == (2, 1)
 
 
-def test_a_prompt_is_admitted_only_when_all_of_it_will_fit() -> None:
-    """Both would fit their first chunk, but not both prompts."""
-    scheduler = make_scheduler(num_blocks=11, max_num_batched_tokens=8)
-    scheduler.add_request(make_request("a", 24))
-    scheduler.add_request(make_request("b", 24))
-    for _ in range(2):
-        assert list(step(scheduler)[0].num_scheduled_tokens) == ["a"]
-    assert list(step(scheduler, a=[7])[0].num_scheduled_tokens) == ["a"]
+def test_a_prompt_is_admitted_only_when_all_of_it_will_fit_beside_the_prefills_on_their_way() -> None:
+    """Both would fit their first chunk, and each alone fits whole."""
+
+    class FourTokens(PreemptFirst):
+        def chunk_tokens(self, request: RequestView, num_new_tokens: int, token_budget: int) -> int:
+            return 4
+
+    scheduler = make_scheduler(num_blocks=11, strategy=FourTokens())
+    for name in "ab":
+        scheduler.add_request(make_request(name, 24))
+    for _ in range(5):
+        assert step(scheduler)[0].num_scheduled_tokens == {"a": 4}
+    assert step(scheduler, a=[7])[0].num_scheduled_tokens == {"a": 4}
     assert scheduler.stats().num_preemptions == 0
 
 
@@ -179,12 +184,52 @@ def test_a_preempted_request_is_first_in_the_queue() -> None:
     assert list(step(scheduler, b=[3], c=[3])[0].num_scheduled_tokens) == ["b", "c"]
 
 
-def test_a_step_that_preempted_admits_nobody() -> None:
-    scheduler = make_crowded()
-    scheduler.add_request(make_request("c", 1))
+def test_a_preempted_request_goes_even_before_an_older_one_that_was_blocked() -> None:
+    scheduler, gate = make_scheduler(num_blocks=5, max_model_len=16), Gate()
+    scheduler.add_request(make_request("old", 1))
+    scheduler.block("old", gate)
+    for name in "ab":
+        scheduler.add_request(long_running(name, 7))
+    step(scheduler, a=[1], b=[1])
+    step(scheduler, a=[2], b=[2])
+    gate.is_open = True
+    assert step(scheduler, a=[3])[0].preempted_request_ids == ["b"]
+    scheduler.finish_requests(["a"], FinishReason.ABORT)
+    assert list(step(scheduler, b=[3], old=[3])[0].num_scheduled_tokens) == ["b", "old"]
+
+
+def test_a_step_that_preempted_admits_nobody_even_where_there_is_room() -> None:
+    class Urgent(PreemptFirst):
+        def queue_key(self, request: RequestView) -> tuple[float, ...]:
+            return (request.priority,)
+
+        def victim(self, running: Sequence[RequestView]) -> int:
+            return len(running) - 1
+
+    scheduler = make_crowded(Urgent())
+    scheduler.add_request(make_request("c", 1, priority=-1))
     scheduled, _ = step(scheduler, a=[3])
     assert scheduled.preempted_request_ids == ["b"]
     assert scheduled.new_requests == []
+    assert list(step(scheduler, a=[4], c=[4])[0].num_scheduled_tokens) == ["a", "c"]
+
+
+def test_a_preempted_request_has_nothing_computed_while_it_waits() -> None:
+    seen: dict[str, int] = {}
+
+    class Watching(PreemptFirst):
+        def victim(self, running: Sequence[RequestView]) -> int:
+            return len(running) - 1
+
+        def may_admit(self, request: RequestView, num_running: int) -> str | None:
+            seen[request.request_id] = request.num_computed_tokens
+            return None
+
+    scheduler = make_crowded(Watching())
+    step(scheduler, a=[3])
+    seen.clear()
+    step(scheduler, a=[4])
+    assert seen == {"b": 0}
 
 
 def test_a_victim_that_had_its_share_of_the_step_gives_everything_back() -> None:

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+from corefw.errors import ModelFormatError
+from corefw.models.layers.rope import RotaryEmbedding, rope_parameters
+from corefw.testing.paged_loop import cpu_build_context
+
+LLAMA3 = {
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"rope_theta": 5e5},
+    {"rope_theta": 1e5, "rope_scaling": {"type": "linear", "factor": 4.0}},
+    {"rope_theta": 1e5, "rope_scaling": {"rope_type": "llama3", **LLAMA3}},
+    {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3}},
+    {"rope_parameters": {"rope_type": "default", "rope_theta": 777.0}},
+]
+
+
+def build(config: dict[str, Any], head_size: int = 32) -> RotaryEmbedding:
+    return RotaryEmbedding(rope_parameters(config, head_size), head_size, cpu_build_context(max_model_len=300))
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_every_spelling_turns_heads_as_transformers_does(settings: dict[str, Any]) -> None:
+    reference = LlamaRotaryEmbedding(
+        LlamaConfig(hidden_size=64, num_attention_heads=2, max_position_embeddings=512, **settings)
+    )
+    query, key, positions = torch.randn(9, 64), torch.randn(9, 32), torch.tensor([0, 1, 2, 63, 64, 65, 200, 298, 299])
+    cos, sin = reference(query, positions[None])
+    expected = apply_rotary_pos_emb(
+        query.view(1, 9, 2, 32).transpose(1, 2), key.view(1, 9, 1, 32).transpose(1, 2), cos, sin
+    )
+    turned = build(settings)(positions, query, key)
+    for ours, theirs in zip(turned, expected, strict=True):
+        torch.testing.assert_close(ours, theirs.transpose(1, 2).reshape(9, -1), rtol=0, atol=2e-5)
+
+
+def test_frequency_factors_of_a_file_divide_the_inverse_frequencies() -> None:
+    plain = build({}).cos_sin
+    factors = [1.0 + index for index in range(16)]
+    scaled = build({"rope_freq_factors": factors}).cos_sin
+    for index, factor in enumerate(factors):
+        angle = 10_000 ** (-2 * index / 32) / factor
+        assert math.isclose(float(scaled[1, index]), math.cos(angle), abs_tol=1e-6)
+        assert math.isclose(float(scaled[1, 16 + index]), math.sin(angle), abs_tol=1e-6)
+    assert torch.equal(plain[:, 0], scaled[:, 0])
+
+
+def test_frequency_factors_of_the_wrong_number_are_refused() -> None:
+    with pytest.raises(ModelFormatError, match=r"3 entries.*16"):
+        build({"rope_freq_factors": [1.0, 2.0, 3.0]})
+
+
+def test_a_partly_rotated_head_keeps_its_rest() -> None:
+    query = torch.randn(3, 32)
+    turned, _ = build({"partial_rotary_factor": 0.25})(torch.tensor([5, 6, 7]), query, query.clone())
+    assert torch.equal(turned[:, 8:], query[:, 8:])
+    assert not torch.equal(turned[:, :8], query[:, :8])
+
+
+def test_an_unknown_scaling_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ModelFormatError, match=r"'sliced'.*default, linear, llama3"):
+        rope_parameters({"rope_scaling": {"rope_type": "sliced"}}, 32)
+
+
+def test_a_missing_parameter_of_a_scaling_is_named() -> None:
+    with pytest.raises(ModelFormatError, match="'linear' needs 'factor'"):
+        build({"rope_scaling": {"rope_type": "linear"}})

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from corefw.builtins.ops.torch_ops import TorchOps
+from corefw.interfaces.op_provider import OpRequest
+from corefw.models.ops.schema import get_op, op_names
+
+sizes = st.integers(1, 9)
+
+
+def linear_case(draw: Any) -> tuple[Any, ...]:
+    tokens, inner, outer = draw(st.integers(0, 40)), draw(sizes), draw(sizes)
+    bias = torch.randn(outer) if draw(st.booleans()) else None
+    return torch.randn(tokens, inner), torch.randn(outer, inner), bias
+
+
+def embedding_case(draw: Any) -> tuple[Any, ...]:
+    vocab = draw(sizes)
+    return torch.randint(0, vocab, (draw(st.integers(0, 9)),)), torch.randn(vocab, draw(sizes))
+
+
+def norm_case(draw: Any) -> tuple[Any, ...]:
+    width = draw(sizes)
+    return torch.randn(draw(st.integers(0, 9)), width), torch.randn(width), 1e-5
+
+
+def add_norm_case(draw: Any) -> tuple[Any, ...]:
+    values, weight, eps = norm_case(draw)
+    return values, torch.randn_like(values), weight, eps
+
+
+def silu_case(draw: Any) -> tuple[Any, ...]:
+    return (torch.randn(draw(st.integers(0, 9)), 2 * draw(sizes)),)
+
+
+def rotary_case(draw: Any) -> tuple[Any, ...]:
+    tokens, half, rest = draw(st.integers(0, 9)), draw(sizes), draw(st.integers(0, 4))
+    size = 2 * half + rest
+    query, key = torch.randn(tokens, draw(sizes) * size), torch.randn(tokens, draw(sizes) * size)
+    return query, key, torch.randint(0, 12, (tokens,)), torch.randn(12, 2 * half), size
+
+
+CASES: dict[str, Callable[[Any], tuple[Any, ...]]] = {
+    "linear": linear_case,
+    "embedding": embedding_case,
+    "rms_norm": norm_case,
+    "add_rms_norm": add_norm_case,
+    "silu_and_mul": silu_case,
+    "rotary_embedding": rotary_case,
+}
+
+
+def outputs(result: Any) -> tuple[torch.Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def kernels(name: str) -> list[Callable[..., Any]]:
+    shape = {"in_features": 5, "out_features": 3}
+    return [get_op(name).reference] + [
+        TorchOps().kernel(
+            OpRequest(op=name, device_type="cpu", dtype="float32", batch_invariant=invariant, shape=shape)
+        )
+        for invariant in (True, False)
+    ]
+
+
+def test_every_op_has_a_case_here() -> None:
+    assert set(CASES) == set(op_names())
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(deadline=None, derandomize=True, max_examples=30)
+@given(data=st.data())
+def test_fakes_have_the_shapes_and_dtypes_of_real_results(name: str, data: st.DataObject) -> None:
+    arguments = CASES[name](data.draw)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fakes = outputs(
+            get_op(name).fake(*(mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in arguments))
+        )
+    for kernel in kernels(name):
+        for fake, real in zip(fakes, outputs(kernel(*arguments)), strict=True):
+            assert (fake.shape, fake.dtype) == (real.shape, real.dtype)
+            assert not real.numel() or fake.stride() == real.stride()
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(deadline=None, derandomize=True, max_examples=20)
+@given(data=st.data())
+def test_results_never_alias_inputs_nor_each_other(name: str, data: st.DataObject) -> None:
+    arguments = CASES[name](data.draw)
+    given_storage = {a.untyped_storage().data_ptr() for a in arguments if isinstance(a, torch.Tensor) and a.numel()}
+    for kernel in kernels(name):
+        results = [r.untyped_storage().data_ptr() for r in outputs(kernel(*arguments)) if r.numel()]
+        assert not given_storage & set(results)
+        assert len(results) == len(set(results))
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(deadline=None, derandomize=True, max_examples=20)
+@given(data=st.data())
+def test_the_built_in_kernels_compute_what_the_reference_does(name: str, data: st.DataObject) -> None:
+    arguments = CASES[name](data.draw)
+    for kernel in kernels(name)[1:]:
+        for expected, real in zip(
+            outputs(get_op(name).reference(*arguments)), outputs(kernel(*arguments)), strict=True
+        ):
+            torch.testing.assert_close(real, expected, rtol=1e-5, atol=1e-5)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from corefw.frontend.tokenizer.base import Tokenizer
@@ -37,6 +38,10 @@ class ContentShield:
             return [self.protect(item) for item in value]
         return value
 
+    def unmarked(self, rendered: str) -> str:
+        """The rendered text as it would be without protection."""
+        return rendered.replace(self._mark, "")
+
     def encode(self, rendered: str) -> list[int]:
         """Ids of the rendered text: the template's control tokens, and everything else as text."""
         if self._mark not in rendered:
@@ -47,7 +52,7 @@ class ContentShield:
             if token_id is not None:
                 ids.append(token_id)
                 continue
-            text = text.replace(self._mark, "")
+            text = self.unmarked(text)
             if i > 0 and pieces[i - 1][1] in self._tokenizer.right_stripping_ids:
                 text = text.lstrip()
             if i + 1 < len(pieces) and pieces[i + 1][1] in self._tokenizer.left_stripping_ids:
@@ -66,6 +71,7 @@ class ContentShield:
             places.add(begin)
         if reaches_out:
             places.add(begin + len(stripped))
-        for place in sorted(places, reverse=True):
-            text = text[:place] + self._mark + text[place:]
-        return text
+        if not places:
+            return text
+        cuts = [0, *sorted(places), len(text)]
+        return self._mark.join(text[cut:end] for cut, end in pairwise(cuts))

@@ -14,6 +14,8 @@ from corefw.messages.request import EngineCoreRequest
 
 __all__ = ["GenerationUpdate", "OutputProcessor", "TokenLogprob", "error_of_output"]
 
+_Bytes = bytes  # the type, where a field has its name
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
@@ -29,10 +31,10 @@ class TokenLogprob:
 
     token_id: int
     token: str
-    bytes: bytes
+    bytes: _Bytes
     logprob: float
     rank: int
-    top: list[tuple[int, str, bytes, float]]
+    top: list[tuple[int, str, _Bytes, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

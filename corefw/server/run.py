@@ -148,9 +148,9 @@ class HttpServer(uvicorn.Server):
         """Drain."""
         loop = asyncio.get_running_loop()
         num_running = len(self._state.in_flight)
-        if num_running and not self.force_exit:
-            logger.info("shutting down; %d requests get %g s to finish", num_running, self._drain_s)
-        timer = loop.call_later(0 if self.force_exit else self._drain_s, self._end_requests)
+        drain_s = 0.0 if self.force_exit else self._drain_s
+        logger.info("shutting down; %d running requests get %g s to finish", num_running, drain_s)
+        timer = loop.call_later(drain_s, self._end_requests)
         try:
             await super().shutdown(sockets)
         finally:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from corefw import env
 from corefw.errors import EngineStartError
 
 if TYPE_CHECKING:
@@ -54,7 +55,13 @@ class CoreProcess:
             command.append("--death-signal")
         with theirs, _blocked_signals():
             # What plugins print belongs to the log: the standard output is the command's own.
-            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(theirs.fileno(),))
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                pass_fds=(theirs.fileno(),),
+                env=env.child_environment(),
+            )
         return cls(child, ours)
 
     @property

@@ -50,8 +50,8 @@ def _prepare(args: UserArgs) -> tuple[EngineConfig, Renderer, PluginManager]:
     from corefw.plugin_system.manager import PluginManager
 
     section = args.section("plugins")
-    allow = section.get("plugins", env.plugins_allowlist())
-    plugins = PluginManager.discover(allow, section.get("plugin_policy", "normal"))
+    plugins = PluginManager.discover(section.get("plugins"), section.get("plugin_policy", "normal"))
+    plugins.load_general("front_end")
     config = resolve_config(args, plugins)
     renderer = Renderer(config.model_info, config.model, config.frontend)
     return with_tokenizer_size(config, renderer.tokenizer.vocab_size), renderer, plugins

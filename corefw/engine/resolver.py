@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from corefw import env
@@ -16,6 +17,7 @@ from corefw.plugin_system.selection import select
 
 if TYPE_CHECKING:
     from corefw.config.model_info import ModelFiles, ModelInfo
+    from corefw.interfaces.model_loader import ModelLoader
     from corefw.interfaces.model_source import ModelSource
     from corefw.interfaces.platform import Platform, Proposal
     from corefw.plugin_system.manager import PluginManager
@@ -68,11 +70,11 @@ def resolve_model(args: UserArgs, plugins: PluginManager) -> tuple[ModelInfo, li
     model = _section(ModelConfig, args.section("model"))
     load = _section(SECTIONS["load"], args.section("load"))
     files, source_selection = _resolve_files(model.model, load.revision, plugins)
-    loaders = {name: plugins.get("model_loaders", name)() for name in plugins.names("model_loaders")}
+    loaders: dict[str, ModelLoader] = {plugin.name: plugin.create() for plugin in plugins.load_all("model_loaders")}
     named = None if load.load_format == "auto" else load.load_format
     selection = select(
         "model loader",
-        [(name, lambda loader=loader: loader.supports(files)) for name, loader in loaders.items()],
+        [(name, partial(loader.supports, files)) for name, loader in loaders.items()],
         named=named,
     )
     return loaders[selection.chosen].read_info(files), [source_selection, selection]
@@ -86,10 +88,10 @@ def with_tokenizer_size(config: EngineConfig, num_tokens: int) -> EngineConfig:
 
 
 def _resolve_files(reference: str, revision: str | None, plugins: PluginManager) -> tuple[ModelFiles, Selection]:
-    sources: list[ModelSource] = [plugins.get("model_sources", name)() for name in plugins.names("model_sources")]
+    sources: list[ModelSource] = [plugin.create() for plugin in plugins.load_all("model_sources")]
     sources.sort(key=lambda source: source.rank)
     try:
-        selection = select("model source", [(s.name, lambda s=s: s.supports(reference)) for s in sources])
+        selection = select("model source", [(s.name, partial(s.supports, reference)) for s in sources])
     except ConfigError as error:
         raise ModelSourceError(f"the model {reference[:200]!r} can't be found: {error}") from None
     options = SourceOptions(cache_dir=str(env.cache_dir() / "models"), revision=revision, offline=env.hub_offline())
@@ -100,14 +102,13 @@ def _resolve_files(reference: str, revision: str | None, plugins: PluginManager)
 def _choose_platform(named: str | None, plugins: PluginManager) -> tuple[Platform, Selection]:
     """An available external platform goes over a built-in one; two external ones are an error."""
     loaded = sorted(plugins.load_all("platform_plugins"), key=lambda plugin: plugin.builtin)
-    platforms: dict[str, Platform] = {plugin.name: plugin.value() for plugin in loaded}
-    reasons = {name: platform.unavailable_reason() for name, platform in platforms.items()}
-    external = [plugin.name for plugin in loaded if not plugin.builtin and reasons[plugin.name] is None]
-    if named is None and len(external) > 1:
-        raise ConfigError(f"several platforms are available: {', '.join(external)}; choose one with --platform")
-    selection = select(
-        "platform", [(name, lambda reason=reason: reason) for name, reason in reasons.items()], named=named
-    )
+    platforms: dict[str, Platform] = {plugin.name: plugin.create() for plugin in loaded}
+    selection = select("platform", [(name, p.unavailable_reason) for name, p in platforms.items()], named=named)
+    external = [plugin.name for plugin in loaded if not plugin.builtin]
+    if named is None and selection.chosen in external:
+        rivals = [name for name in external if platforms[name].unavailable_reason() is None]
+        if len(rivals) > 1:
+            raise ConfigError(f"several platforms are available: {', '.join(rivals)}; choose one with --platform")
     return platforms[selection.chosen], selection
 
 

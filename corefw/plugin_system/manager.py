@@ -41,6 +41,22 @@ class LoadedPlugin:
         """Whether the core distribution ships it."""
         return self.distribution == CORE_DISTRIBUTION
 
+    def create(self) -> Any:
+        """An instance of the class, made without arguments.
+
+        Raises:
+            PluginUnavailable: the plugin says that it can't run here.
+            PluginError: the constructor failed.
+        """
+        try:
+            return self.value()
+        except PluginUnavailable:
+            raise
+        except Exception as error:
+            raise PluginError(
+                f"plugin {self.name!r} of {self.distribution} can't be made: {type(error).__name__}: {error}"
+            ) from error
+
 
 class PluginManager:
     """Answers by group and name. Made by :meth:`discover` in a parent and :meth:`from_resolved` in its children.

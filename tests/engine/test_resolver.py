@@ -10,7 +10,7 @@ import pytest
 from corefw.config.args import UserArgs
 from corefw.config.model_info import ModelFiles, ModelInfo
 from corefw.engine.resolver import resolve_config, with_tokenizer_size
-from corefw.errors import ConfigError, ModelSourceError
+from corefw.errors import ConfigError, ModelSourceError, PluginError
 from corefw.interfaces.model_loader import ModelLoader
 from corefw.interfaces.model_source import ModelSource, SourceOptions
 from corefw.interfaces.platform import DeviceRuntime, Platform, Proposal
@@ -83,14 +83,10 @@ class Plugins:
         self.platforms = platforms or (("corefw", platform("plain")),)
         self.selections: list[Selection] = []
 
-    def names(self, group: str) -> tuple[str, ...]:
-        return ("memory",)
-
-    def get(self, group: str, name: str) -> Any:
-        return {"model_sources": Source, "model_loaders": Loader}[group]
-
     def load_all(self, group: str) -> tuple[LoadedPlugin, ...]:
-        return tuple(LoadedPlugin(kind.name, owner, kind) for owner, kind in self.platforms)
+        if group == "platform_plugins":
+            return tuple(LoadedPlugin(kind.name, owner, kind) for owner, kind in self.platforms)
+        return (LoadedPlugin("memory", "corefw", {"model_sources": Source, "model_loaders": Loader}[group]),)
 
     def record(self, selection: Selection) -> None:
         self.selections.append(selection)
@@ -150,6 +146,17 @@ def test_two_available_external_platforms_need_a_name() -> None:
     with pytest.raises(ConfigError, match=r"one, two; choose one with --platform"):
         resolve(Plugins(*platforms))
     assert resolve(Plugins(*platforms), platform="two").platform == "two"
+
+
+def test_a_platform_that_can_not_be_made_is_named() -> None:
+    class Broken(Device):
+        name = "broken"
+
+        def __init__(self) -> None:
+            raise OSError("no driver")
+
+    with pytest.raises(PluginError, match=r"'broken' of acme can't be made: OSError: no driver"):
+        resolve(Plugins(("acme", Broken)))
 
 
 def test_a_reference_that_no_source_knows_says_what_each_expects() -> None:

@@ -5,7 +5,7 @@ Shapes: T tokens, R rows to sample from, E model width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -103,7 +103,7 @@ class DecoderForCausalLM(nn.Module):
             if not isinstance(parameter, Parameter):
                 unexpected.append(name)
                 continue
-            _named(name, lambda p=parameter, t=tensor, s=shard_id: p.load(t, s))
+            _load(parameter, name, tensor, shard_id)
         missing = [self._checkpoint_name(name, s) for name, p in parameters.items() for s in p.missing()]
         _refuse("misses", missing)
         _refuse("has unexpected", unexpected)
@@ -123,9 +123,9 @@ class DecoderForCausalLM(nn.Module):
         return ("" if parts[0] == "lm_head" else "model.") + ".".join(parts)
 
 
-def _named(name: str, load: Callable[[], None]) -> None:
+def _load(parameter: Parameter, name: str, tensor: torch.Tensor, shard_id: str) -> None:
     try:
-        load()
+        parameter.load(tensor, shard_id)
     except ModelFormatError as error:
         raise ModelFormatError(f"checkpoint tensor {name!r} {error}") from None
 

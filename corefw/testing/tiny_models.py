@@ -55,7 +55,7 @@ def llama_tensors(config: dict[str, Any], seed: int = 0) -> dict[str, torch.Tens
     query, kv = config["num_attention_heads"] * size, config["num_key_value_heads"] * size
 
     def weight(rows: int, columns: int) -> torch.Tensor:
-        return torch.randn(rows, columns, generator=random) * 1.5 / columns**0.5
+        return torch.randn(rows, columns, generator=random) * float(1.5 / columns**0.5)
 
     tensors = {"model.embed_tokens.weight": torch.randn(config["vocab_size"], width, generator=random)}
     for index in range(config["num_hidden_layers"]):

@@ -1,12 +1,12 @@
 """Matrix products whose rows come out the same whatever stands in the other rows, and however many there are.
 
 A BLAS picks its kernel, and with it the order of additions, by the shape of the product. So rows are multiplied in
-tiles of a fixed number of rows, the last one filled up with zeros. Measured with MKL 2024.2 on AVX-512, threads 1, 2
-and 4, weights 576→{192, 576, 960, 1536, 3072, 49152}, 1536→576 and odd sizes down to 3→1: within a tile of 2 to 64
+tiles of a fixed number of rows, the last one filled up with zeros. Measured with MKL 2024.2 on AVX-512, one and two
+threads, weights 576→{192, 576, 960, 1536, 3072, 49152}, 1536→576 and odd sizes down to 3→1: within a tile of 2 to 64
 rows the bits of a row depend neither on its place nor on the other rows nor on alignment; one row alone (GEMV) differs;
 tiles of up to 8 and of 16 and more rows differ from each other on some shapes. With 16 rows a single row costs little
 more than with 8, and many rows half as much. Larger tiles are twice as fast again, but only allowed where they give the
-same bits as the base tile, which is measured for the shape when a kernel is bound.
+same bits as the base tile: with several threads and with one the classes differ, so that is measured, not assumed.
 """
 
 from __future__ import annotations
@@ -53,13 +53,19 @@ def _padded(input_TE: torch.Tensor, tile: int) -> torch.Tensor:
     return padded
 
 
-@lru_cache(maxsize=256)
 def choose_tiles(in_features: int, out_features: int) -> tuple[int, ...]:
     """Tile sizes for a weight of that shape, falling; the last is the base, whose bits the others share.
 
     Products of every candidate are compared bit for bit, so a BLAS that behaves differently gets another base, in the
-    end single rows.
+    end single rows. Measured once per shape and number of threads, on which a BLAS's choice depends too; afterwards a
+    call costs well under a microsecond.
     """
+    return _measured_tiles(in_features, out_features, torch.get_num_threads())
+
+
+@lru_cache(maxsize=512)
+def _measured_tiles(in_features: int, out_features: int, num_threads: int) -> tuple[int, ...]:
+    del num_threads  # part of the key
     noise = torch.rand(65_537, generator=torch.Generator().manual_seed(0)) - 0.5  # prime length: rows don't repeat
     weight = _fill(noise, out_features, in_features)
     base = next(rows for rows in _BASES if _rows_are_independent(noise, weight, rows))

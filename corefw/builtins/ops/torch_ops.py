@@ -47,10 +47,10 @@ class TorchOps(OpProvider):
 
 
 def _tiled_linear(in_features: int, out_features: int) -> Callable[..., torch.Tensor]:
-    tiles = choose_tiles(in_features, out_features)
+    choose_tiles(in_features, out_features)  # measure now, not in the first step
 
     def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        product = matmul_rows(input, weight, tiles)
+        product = matmul_rows(input, weight, choose_tiles(in_features, out_features))
         return product if bias is None else product + bias
 
     return linear

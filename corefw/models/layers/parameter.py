@@ -48,7 +48,7 @@ class Parameter(nn.Parameter):
         shape = list(first.shape)
         shape[first.dim] = sum(piece.split.padded_size for piece in pieces.values())
         data = torch.empty(shape, dtype=build.dtype, device=build.device)
-        self: Parameter = super().__new__(cls, data, requires_grad=False)  # type: ignore[assignment]
+        self: Parameter = super().__new__(cls, data, requires_grad=False)
         self.pieces = pieces
         self._loaded = set()
         return self

@@ -14,7 +14,7 @@ from corefw.models.ops.schema import Op
 __all__ = ["traced_face"]
 
 _library: torch.library.Library | None = None
-_faces: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+_faces: dict[str, Callable[..., Any]] = {}
 
 
 def traced_face(op: Op, request: OpRequest, provider: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -23,11 +23,8 @@ def traced_face(op: Op, request: OpRequest, provider: str, kernel: Callable[...,
     The name is a function of what was asked and who answered, so compiled code finds it again in another process.
     """
     name = _face_name(request, provider)
-    if name in _faces:
-        known, face = _faces[name]
-        # A provider may hand out a new closure each time; the face keeps the first, which answered the same request.
-        del known
-        return face
+    if name in _faces:  # a provider may make a new closure each time; the first answered the same request
+        return _faces[name]
     global _library  # a Library's registrations last as long as it does
     if _library is None:
         _library = torch.library.Library("corefw", "FRAGMENT")
@@ -35,7 +32,7 @@ def traced_face(op: Op, request: OpRequest, provider: str, kernel: Callable[...,
     _library.impl(name, kernel, "CompositeExplicitAutograd")
     torch.library.register_fake(f"corefw::{name}", op.fake, lib=_library)
     face: Callable[..., Any] = getattr(torch.ops.corefw, name).default
-    _faces[name] = (kernel, face)
+    _faces[name] = face
     return face
 
 

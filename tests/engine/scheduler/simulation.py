@@ -11,7 +11,7 @@ from corefw.messages.sampling import SamplingParams
 from corefw.messages.scheduling import NewRequest, SchedulerOutput
 from tests.engine.scheduler.setup import BLOCK_SIZE
 
-VOCAB_SIZE = 12
+VOCAB_SIZE = 60
 
 _histories: dict[tuple[int, ...], int] = {}
 

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from corefw.engine.llm_engine import LLMEngine
-from corefw.frontend.renderer import Renderer
+import msgspec
 
 from corefw.config.args import UserArgs
+from corefw.config.engine_config import EngineConfig
+from corefw.engine.llm_engine import LLMEngine
 from corefw.engine.resolver import resolve_config, with_tokenizer_size
-from corefw.messages.outputs import FinishReason, PositionLogprobs
+from corefw.frontend.renderer import Renderer
+from corefw.messages.outputs import FinishReason, PositionLogprobs, SchedulerStats
 from corefw.messages.request import EngineCoreRequest
 from corefw.messages.sampling import SamplingParams
 from corefw.plugin_system.manager import PluginManager
@@ -37,13 +39,23 @@ def open_engine(model: str = DEMO_MODEL, *, encode_messages: bool = False, **set
     keywords = {"model": model, "dtype": "float32", "kv_cache_memory": 512 * 2**20, "max_model_len": 1024, **settings}
     plugins = PluginManager.discover("")
     config = resolve_config(UserArgs.from_keywords(**keywords), plugins)
-    renderer = Renderer(config.model_info, config.model, config.frontend)
-    config = with_tokenizer_size(config, renderer.tokenizer.vocab_size)
+    size = renderer_of(config).tokenizer.vocab_size
+    config = with_tokenizer_size(config, size)
     engine = LLMEngine(config, plugins, encode_messages=encode_messages)
     try:
         yield engine
     finally:
         engine.shutdown()
+
+
+def renderer_of(config: EngineConfig) -> Renderer:
+    """The renderer that the front end would use."""
+    return Renderer(config.model_info, config.model, config.frontend)
+
+
+def stats(engine: LLMEngine) -> SchedulerStats:
+    """Gauges and counters right now."""
+    return msgspec.convert(engine.core.call("stats"), SchedulerStats)
 
 
 def request(

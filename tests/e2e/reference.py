@@ -83,14 +83,16 @@ def _unpermute(array: np.ndarray, num_heads: int) -> np.ndarray:
 
 
 @torch.inference_mode()
-def greedy(model: LlamaForCausalLM, prompt_ids: list[int], num_tokens: int) -> list[int]:
-    """Free-running greedy continuation with transformers' own cache."""
-    ids = torch.tensor([prompt_ids])
+def greedy(model: LlamaForCausalLM, prompts: list[list[int]], num_tokens: int) -> list[list[int]]:
+    """Free-running greedy continuations with transformers' own cache, prompts padded on the left."""
+    longest = max(map(len, prompts))
+    ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
     output = model.generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=num_tokens, min_new_tokens=num_tokens,
+        ids, attention_mask=mask, max_new_tokens=num_tokens, min_new_tokens=num_tokens,
         do_sample=False, pad_token_id=0, eos_token_id=None,
     )  # fmt: skip
-    return output[0, len(prompt_ids) :].tolist()
+    return output[:, longest:].tolist()
 
 
 @torch.inference_mode()

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from corefw.engine.llm_engine import LLMEngine
-from corefw.frontend.renderer import Renderer
 
+from corefw.engine.llm_engine import LLMEngine
 from corefw.messages.sampling import SamplingParams
-from tests.e2e.driver import open_engine, request, run, tokens
+from tests.e2e.driver import open_engine, renderer_of, request, run, tokens
 from tests.e2e.prompts import PROMPTS
 from tests.e2e.reference import forced_logits, greedy, reference_model
 
@@ -27,14 +26,13 @@ def engine() -> Iterator[LLMEngine]:
 
 @pytest.fixture(scope="module")
 def prompts(engine: LLMEngine) -> list[list[int]]:
-    config = engine.core.config
-    renderer = Renderer(config.model_info, config.model, config.frontend)
+    renderer = renderer_of(engine.config)
     return [renderer.render_text(text, param="prompt") for text in PROMPTS]
 
 
 @pytest.fixture(scope="module")
 def reference(engine: LLMEngine):
-    return reference_model(Path(engine.core.config.model_info.files.weights[0]))
+    return reference_model(Path(engine.config.model_info.files.weights[0]))
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +41,9 @@ def outputs(engine: LLMEngine, prompts: list[list[int]]) -> dict[str, list[int]]
 
 
 def test_free_running_greedy_equals_transformers(outputs, prompts, reference) -> None:
-    for index, prompt in enumerate(prompts):
-        assert outputs[str(index)] == greedy(reference, prompt, NUM_TOKENS), PROMPTS[index]
+    expected = greedy(reference, prompts, NUM_TOKENS)
+    for index, text in enumerate(PROMPTS):
+        assert outputs[str(index)] == expected[index], text
 
 
 def test_teacher_forced_argmax_equals_transformers(outputs, prompts, reference) -> None:

@@ -1,138 +1,136 @@
-"""Tokens depend on the request alone: not on batch, chunks, cache or a preemption, nor on where it was resumed."""
+"""Tokens depend on the request alone: not on batch, chunks, cache or a preemption, nor on where it was resumed.
+
+Everything runs on a tiny random model and on the demo model, in float32, where equal means equal in every bit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
-from corefw.engine.llm_engine import LLMEngine
-from corefw.frontend.renderer import Renderer
 
+from corefw.engine.llm_engine import LLMEngine
+from corefw.messages.request import EngineCoreRequest
 from corefw.messages.sampling import SamplingParams
-from tests.e2e.driver import Result, open_engine, request, run, tokens
+from corefw.testing.tiny_models import write_tiny_llama
+from tests.e2e.driver import DEMO_MODEL, Result, open_engine, renderer_of, request, run, stats, tokens
 from tests.e2e.prompts import PROMPTS
 
-pytestmark = pytest.mark.model
-NUM_TOKENS = 24
+NUM_TOKENS = 14
 GREEDY = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, seed=0, ignore_eos=True)
 SEEDED = SamplingParams(temperature=1.0, top_p=0.95, max_tokens=NUM_TOKENS, seed=1234, ignore_eos=True)
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[LLMEngine]:
-    with open_engine() as running:
-        yield running
+@dataclass
+class Case:
+    """A model, an engine on it, its prompts, and what each gives alone on a cold cache."""
+
+    model: str
+    engine: LLMEngine
+    prompts: list[list[int]]
+    alone: list[list[int]]
+
+    def requests(self, count: int) -> list[EngineCoreRequest]:
+        return [request(f"{i}", self.prompts[i % len(self.prompts)], _params(i)) for i in range(count)]
+
+    def expected(self, index: int) -> list[int]:
+        return self.alone[index % len(self.prompts)]
+
+    def check(self, results: dict[str, list[int]], count: int) -> None:
+        for index in range(count):
+            assert results[str(index)] == self.expected(index), PROMPTS[index % len(PROMPTS)]
 
 
-@pytest.fixture(scope="module")
-def prompts(engine: LLMEngine) -> list[list[int]]:
-    config = engine.core.config
-    renderer = Renderer(config.model_info, config.model, config.frontend)
-    return [renderer.render_text(text, param="prompt") for text in PROMPTS]
+def _params(index: int) -> SamplingParams:
+    return GREEDY if index % 2 == 0 else SEEDED
 
 
-@pytest.fixture(scope="module")
-def solo(engine: LLMEngine, prompts) -> dict[str, list[list[int]]]:
-    """Each prompt alone on a cold cache."""
-    results: dict[str, list[list[int]]] = {"greedy": [], "seeded": []}
-    for prompt in prompts:
-        for name, params in (("greedy", GREEDY), ("seeded", SEEDED)):
-            assert engine.core.call("reset_prefix_cache", ())
-            results[name].append(tokens(engine, [request("solo", prompt, params)])["solo"])
-    return results
+@pytest.fixture(scope="module", params=["tiny", pytest.param("demo", marks=pytest.mark.model)])
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+    model = DEMO_MODEL
+    if request.param == "tiny":
+        model = str(write_tiny_llama(tmp_path_factory.mktemp("tiny"), max_position_embeddings=2048))
+    with open_engine(model) as engine:
+        renderer = renderer_of(engine.config)
+        prompts = [renderer.render_text(text, param="prompt") for text in PROMPTS]
+        yield Case(model, engine, prompts, [_alone(engine, prompt, i) for i, prompt in enumerate(prompts)])
 
 
-def _mixed(prompts, count: int) -> list:
-    chosen = [(i, i % len(prompts)) for i in range(count)]
-    return [request(f"{i}", prompts[p], GREEDY if i % 2 == 0 else SEEDED) for i, p in chosen]
+def _alone(engine: LLMEngine, prompt: list[int], index: int) -> list[int]:
+    assert engine.core.call("reset_prefix_cache")
+    return tokens(engine, [request("alone", prompt, _params(index))])["alone"]
 
 
-def _expected(solo, index: int) -> list[int]:
-    return solo["greedy" if index % 2 == 0 else "seeded"][index % len(PROMPTS)]
-
-
-def test_seeded_sampling_differs_from_greedy_and_between_seeds(engine, prompts, solo) -> None:
+def test_a_seed_decides_the_tokens(case: Case) -> None:
     other = SamplingParams(temperature=1.0, top_p=0.95, max_tokens=NUM_TOKENS, seed=99, ignore_eos=True)
-    again = tokens(engine, [request("a", prompts[1], SEEDED), request("b", prompts[1], other)])
-    assert again["a"] == solo["seeded"][1]
-    assert again["a"] != again["b"]
-    assert solo["seeded"][1] != solo["greedy"][1]
+    again = tokens(
+        case.engine, [request(name, case.prompts[1], p) for name, p in (("a", SEEDED), ("b", other), ("c", GREEDY))]
+    )
+    assert again["a"] == case.expected(1)
+    assert len({tuple(ids) for ids in again.values()}) == 3
 
 
 @pytest.mark.parametrize("batch", [7, 32])
-def test_tokens_do_not_depend_on_the_batch(engine, prompts, solo, batch: int) -> None:
-    results = tokens(engine, _mixed(prompts, batch))
-    for index in range(batch):
-        assert results[str(index)] == _expected(solo, index), PROMPTS[index % len(PROMPTS)]
+def test_tokens_do_not_depend_on_the_batch(case: Case, batch: int) -> None:
+    case.check(tokens(case.engine, case.requests(batch)), batch)
 
 
-def test_tokens_do_not_depend_on_a_warm_cache(engine, prompts, solo) -> None:
-    long = PROMPTS.index(max(PROMPTS, key=len))
-    run(engine, [request("warm", prompts[long])])
-    again = run(engine, [request("again", prompts[long], GREEDY)])["again"]
-    assert again.num_cached_tokens is not None
-    assert again.num_cached_tokens > 0
-    assert again.token_ids == solo["greedy"][long]
+def test_tokens_do_not_depend_on_a_warm_cache(case: Case) -> None:
+    long = max(range(0, len(case.prompts), 2), key=lambda i: len(case.prompts[i]))
+    prompts = [case.prompts[long], case.prompts[long][:-3]]
+    assert case.engine.core.call("reset_prefix_cache")
+    cold = run(case.engine, [request(f"{i}", prompt, GREEDY) for i, prompt in enumerate(prompts)])
+    warm = run(case.engine, [request(f"{i}", prompt, GREEDY) for i, prompt in enumerate(prompts)])
+    for name, result in warm.items():
+        assert result.num_cached_tokens
+        assert result.token_ids == cold[name].token_ids
 
 
 @pytest.mark.parametrize("budget", [16, 64])
-def test_tokens_do_not_depend_on_the_chunk_budget(prompts, solo, budget: int) -> None:
-    with open_engine(max_num_batched_tokens=budget, max_num_seqs=8) as engine:
-        results = tokens(engine, _mixed(prompts, 16))
-    for index in range(16):
-        assert results[str(index)] == _expected(solo, index), PROMPTS[index]
+def test_tokens_do_not_depend_on_the_chunks(case: Case, budget: int) -> None:
+    with open_engine(case.model, max_num_batched_tokens=budget, max_num_seqs=8) as engine:
+        case.check(tokens(engine, case.requests(16)), 16)
+
+
+@pytest.mark.parametrize("block_size", [8, 32])
+def test_tokens_do_not_depend_on_the_block_size(case: Case, block_size: int) -> None:
+    with open_engine(case.model, block_size=block_size) as engine:
+        case.check(tokens(engine, case.requests(5)), 5)
+
+
+@pytest.fixture(scope="module")
+def crowd(case: Case) -> list[tuple[EngineCoreRequest, Result]]:
+    """Requests with logprobs, greedy and seeded, and what each gives alone."""
+    common = {"max_tokens": 36, "ignore_eos": True, "logprobs": 3}
+    kinds = (SamplingParams(temperature=0.0, seed=0, **common), SamplingParams(temperature=0.9, seed=7, **common))
+    requests = [request(f"{i}", [40 + i, *case.prompts[1][:11]], kinds[i % 2]) for i in range(5)]
+    return [(item, run(case.engine, [item])[item.request_id]) for item in requests]
 
 
 @pytest.mark.parametrize("caching", [True, False])
-def test_tokens_survive_preemption_with_logprobs(engine, prompts, solo, caching: bool) -> None:
-    long = max(range(len(prompts)), key=lambda i: len(prompts[i]))
-    params = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, seed=0, ignore_eos=True, logprobs=3)
-    plain = run(engine, [request("x", prompts[long], params)])["x"]
-    needed = -(-(len(prompts[long]) + NUM_TOKENS) // 16)
-    with open_engine(
-        num_gpu_blocks_override=needed * 3 // 2 + 1, max_model_len=needed * 16, enable_prefix_caching=caching
-    ) as small:
-        # Different first tokens, so that the cache can't hold all of them at once.
-        crowd = [request(f"{i}", prompts[long] if i % 2 == 0 else prompts[long][i:], params) for i in range(8)]
-        results = run(small, crowd)
-        stats = small.core.scheduler.stats()
-        assert stats.num_preemptions > 0
-        assert stats.kv_usage == 0.0
-    for index in range(0, 8, 2):
-        _assert_same(results[str(index)], plain)
-    solo_others = run(engine, [request(f"{i}", prompts[long][i:], params) for i in range(1, 8, 2)])
-    for name, result in solo_others.items():
-        _assert_same(results[name], result)
+def test_outputs_survive_preemption(case: Case, crowd: list[tuple[EngineCoreRequest, Result]], caching: bool) -> None:
+    # Each needs 3 blocks in the end, and there are 5.
+    with open_engine(case.model, num_gpu_blocks_override=6, max_model_len=64, enable_prefix_caching=caching) as small:
+        results = run(small, [item for item, _ in crowd])
+        assert stats(small).num_preemptions > 0
+        assert stats(small).kv_usage == 0.0
+    for item, alone in crowd:
+        result = results[item.request_id]
+        assert result.token_ids == alone.token_ids
+        assert result.logprobs == alone.logprobs
+        assert len(result.token_ids) == 36
 
 
-def test_seeded_tokens_survive_preemption(engine, prompts, solo) -> None:
-    long = max(range(len(prompts)), key=lambda i: len(prompts[i]))
-    needed = -(-(len(prompts[long]) + NUM_TOKENS) // 16)
-    with open_engine(
-        num_gpu_blocks_override=needed * 3 // 2 + 1, max_model_len=needed * 16, enable_prefix_caching=False
-    ) as small:
-        results = tokens(small, [request(f"{i}", prompts[long], SEEDED) for i in range(6)])
-        assert small.core.scheduler.stats().num_preemptions > 0
-    assert all(ids == solo["seeded"][long] for ids in results.values())
-
-
-@pytest.mark.parametrize("name", ["greedy", "seeded"])
-def test_a_request_resumes_at_every_position(engine, prompts, solo, name: str) -> None:
-    params = GREEDY if name == "greedy" else SEEDED
-    whole = solo[name][1]
-    batch = [request(f"{k}", prompts[1], params, prior=whole[:k]) for k in range(NUM_TOKENS)]
-    results = tokens(engine, batch)
-    for k in range(NUM_TOKENS):
+@pytest.mark.parametrize("index", [0, 1], ids=["greedy", "seeded"])
+def test_a_request_resumes_at_every_position(case: Case, index: int) -> None:
+    whole = case.expected(index)
+    batch = [request(f"{k}", case.prompts[index], _params(index), prior=whole[:k]) for k in range(NUM_TOKENS + 1)]
+    results = tokens(case.engine, batch)
+    for k in range(NUM_TOKENS + 1):
         assert results[str(k)] == whole[k:], f"resumed after {k} tokens"
 
 
-def test_encoding_every_message_changes_nothing(prompts, solo) -> None:
-    with open_engine(encode_messages=True) as engine:
-        results = tokens(engine, _mixed(prompts, 7))
-    for index in range(7):
-        assert results[str(index)] == _expected(solo, index)
-
-
-def _assert_same(result: Result, expected: Result) -> None:
-    assert result.token_ids == expected.token_ids
-    assert result.logprobs == expected.logprobs
+def test_encoding_every_message_changes_nothing(case: Case) -> None:
+    with open_engine(case.model, encode_messages=True) as engine:
+        case.check(tokens(engine, case.requests(5)), 5)

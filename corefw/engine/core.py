@@ -13,7 +13,7 @@ import msgspec
 
 from corefw.engine.kv_cache.sizing import plan_runtime
 from corefw.errors import ConfigError, CorefwError, EngineDeadError, RequestError
-from corefw.messages.outputs import EngineCoreOutput, EngineCoreOutputs, FinishReason, ModelRunnerOutput
+from corefw.messages.outputs import EngineCoreOutput, EngineCoreOutputs, ErrorKind, FinishReason, ModelRunnerOutput
 from corefw.observability.logging import get_logger
 from corefw.plugin_system.groups import Process
 
@@ -81,15 +81,15 @@ class EngineCore:
         try:
             self._scheduler.add_request(request)
         except RequestError as error:
-            self.reject(request.request_id, str(error))
+            self.reject(request.request_id, str(error), ErrorKind.REQUEST)
         except Exception:  # one request's trouble must not become everybody's
             _log.exception("request %s could not be added", request.request_id)
             self.reject(request.request_id, _NOT_ADDED)
 
-    def reject(self, request_id: str, error: str) -> None:
+    def reject(self, request_id: str, error: str, kind: ErrorKind = ErrorKind.ENGINE) -> None:
         """End a request that the scheduler doesn't know with an error."""
         self._pending.append(
-            EngineCoreOutput(request_id=request_id, finish_reason=FinishReason.ERROR, error=error),
+            EngineCoreOutput(request_id=request_id, finish_reason=FinishReason.ERROR, error=error, error_kind=kind),
         )
 
     def abort(self, request_ids: Sequence[str]) -> None:

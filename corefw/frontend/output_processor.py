@@ -9,7 +9,7 @@ from corefw.errors import CapacityError, CorefwError, EngineError, RequestError
 from corefw.frontend.detokenizer import make_detokenizer
 from corefw.frontend.stop_strings import StopMatch, StopStrings
 from corefw.frontend.tokenizer.base import Tokenizer
-from corefw.messages.outputs import EngineCoreOutput, FinishReason, PositionLogprobs
+from corefw.messages.outputs import EngineCoreOutput, ErrorKind, FinishReason, PositionLogprobs
 from corefw.messages.request import EngineCoreRequest
 
 __all__ = ["GenerationUpdate", "OutputProcessor", "TokenLogprob", "error_of_output"]
@@ -170,12 +170,6 @@ class OutputProcessor:
 
 
 def error_of_output(output: EngineCoreOutput) -> CorefwError:
-    """The exception for an output that ended with an error.
-
-    ``extra["error"]`` of the output tells whose fault it is: ``request``, ``capacity``, anything else is ours.
-    """
-    message = output.error or "the request failed in the engine"
-    kind = output.extra.get("error")
-    if kind == "request":
-        return RequestError(message)
-    return CapacityError(message) if kind == "capacity" else EngineError(message)
+    """The exception for an output that ended with an error."""
+    kinds = {ErrorKind.REQUEST: RequestError, ErrorKind.CAPACITY: CapacityError, ErrorKind.ENGINE: EngineError}
+    return kinds[output.error_kind](output.error or "the request failed in the engine")

@@ -48,5 +48,5 @@ class OpProvider(ABC):
         """None when there is a kernel for this, else why not."""
 
     @abstractmethod
-    def kernel(self, request: OpRequest) -> Callable[..., torch.Tensor]:
+    def kernel(self, request: OpRequest) -> Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]:
         """The kernel, after ``supports`` said yes."""

@@ -13,6 +13,7 @@ from corefw.messages.request import PlainDict
 __all__ = [
     "EngineCoreOutput",
     "EngineCoreOutputs",
+    "ErrorKind",
     "FinishReason",
     "ModelRunnerOutput",
     "PositionLogprobs",
@@ -29,6 +30,14 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     ABORT = "abort"
     ERROR = "error"
+
+
+class ErrorKind(StrEnum):
+    """Whose fault a failed request is: the client's, nobody's (there is no room now), or ours."""
+
+    REQUEST = "request"
+    CAPACITY = "capacity"
+    ENGINE = "engine"
 
 
 class StepLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -91,6 +100,7 @@ class EngineCoreOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
         stop_reason: the stop token id that ended it; None for an end token, a limit or an abort.
         num_cached_tokens: prompt tokens taken from the prefix cache, set on the first output.
         error: with ``FinishReason.ERROR``: what happened, fit for the client.
+        error_kind: whose fault that is.
         extra: plain data of plugins.
     """
 
@@ -101,6 +111,7 @@ class EngineCoreOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     stop_reason: int | None = None
     num_cached_tokens: int | None = None
     error: str | None = None
+    error_kind: ErrorKind = ErrorKind.ENGINE
     extra: PlainDict = {}
 
 

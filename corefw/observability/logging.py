@@ -7,6 +7,8 @@ import sys
 
 __all__ = ["configure_logging", "get_logger"]
 
+# Libraries whose records belong into the same log.
+_LOGGERS = ("corefw", "uvicorn.error")
 _FORMAT = "%(asctime)s %(levelname)s {process} %(message)s"
 
 
@@ -17,14 +19,14 @@ def configure_logging(level: str, process: str) -> None:
         level: DEBUG, INFO, WARNING or ERROR.
         process: short name that every line carries (``front-end``, ``core``).
     """
-    logger = logging.getLogger("corefw")
-    logger.setLevel(level)
-    logger.propagate = False
-    for handler in list(logger.handlers):
-        logger.removeHandler(handler)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(_FORMAT.format(process=process), datefmt="%m-%d %H:%M:%S"))
-    logger.addHandler(handler)
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        logger.propagate = False
+        logger.handlers = [handler]
+    logging.getLogger("corefw").setLevel(level)
+    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLevelName(level)))
 
 
 def get_logger(name: str) -> logging.Logger:

@@ -9,7 +9,7 @@ import pytest
 from corefw.engine.core import EngineCore
 from corefw.engine.llm_engine import LLMEngine
 from corefw.errors import ConfigError, EngineDeadError, PluginError, RequestError
-from corefw.messages.outputs import EngineCoreOutput, FinishReason, SchedulerStats
+from corefw.messages.outputs import EngineCoreOutput, ErrorKind, FinishReason, SchedulerStats
 from tests.engine.fake_engine import WATCHED, WatchedExecutor, config, expected, plugins, request, run, tokens
 
 
@@ -86,7 +86,7 @@ def test_a_request_that_can_never_run_ends_in_an_output_with_the_reason(engine: 
     engine.add_request(request("good"))
     engine.add_request(request("long", prompt_ids=[1] * 600))
     outputs = run(engine)
-    assert [output.finish_reason for output in outputs["long"]] == [FinishReason.ERROR]
+    assert [(o.finish_reason, o.error_kind) for o in outputs["long"]] == [(FinishReason.ERROR, ErrorKind.REQUEST)]
     assert "512" in (outputs["long"][0].error or "")
     assert_whole(outputs, "good")
     assert_at_rest(engine)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from corefw.errors import CapacityError, EngineError, RequestError
 from corefw.frontend.output_processor import GenerationUpdate, OutputProcessor
-from corefw.messages.outputs import EngineCoreOutput, FinishReason, PositionLogprobs
+from corefw.messages.outputs import EngineCoreOutput, ErrorKind, FinishReason, PositionLogprobs
 from corefw.messages.request import EngineCoreRequest
 from corefw.messages.sampling import SamplingParams
 from tests.frontend.vocabularies import END, byte_level
@@ -165,9 +165,13 @@ def test_ids_outside_the_vocabulary_are_no_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extra", "error"),
-    [({}, EngineError), ({"error": "request"}, RequestError), ({"error": "capacity"}, CapacityError)],
+    ("kind", "error"),
+    [
+        (ErrorKind.ENGINE, EngineError),
+        (ErrorKind.REQUEST, RequestError),
+        (ErrorKind.CAPACITY, CapacityError),
+    ],
 )
-def test_an_error_of_the_core_is_raised_with_its_message(extra: dict[str, str], error: type[Exception]) -> None:
+def test_an_error_of_the_core_is_raised_with_its_message(kind: ErrorKind, error: type[Exception]) -> None:
     with pytest.raises(error, match="no luck"):
-        processor().process(output([], FinishReason.ERROR, error="no luck", extra=extra))
+        processor().process(output([], FinishReason.ERROR, error="no luck", error_kind=kind))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from corefw import env
@@ -71,11 +73,17 @@ def _run(
     from corefw.engine.async_engine import AsyncEngine
     from corefw.server.run import run_server
 
-    for _, _, reason in config.decisions:
-        logger.info("%s", reason)
+    _log_decisions(config.decisions)
 
     async def main() -> int:
-        engine = AsyncEngine(await core.connect())
+        engine = AsyncEngine(await core.connect(lambda stage: logger.debug("core: %s", stage)))
+        _log_decisions(engine.plan.decisions)
         return await run_server(engine, renderer, plugins, config, server_config, listener, started_s)
 
     return uvloop.run(main())
+
+
+def _log_decisions(decisions: Iterable[tuple[str, str, str]]) -> None:
+    for what, chosen, why in decisions:
+        level = logging.DEBUG if what.startswith("op ") else logging.INFO  # one a layer shape: too many to read
+        logger.log(level, "%s: %s (%s)", what, chosen, why)

@@ -54,7 +54,7 @@ def resolve_config(args: UserArgs, plugins: PluginManager) -> EngineConfig:
         platform=platform.name,
         plugins=_section(PluginConfig, {**sections["plugins"], "resolved": plugins.resolved()}),
         decisions=(
-            *((item.what, item.chosen, str(item)) for item in selections),
+            *((item.what, item.chosen, item.why) for item in selections),
             *changes,
             ("dtype", dtype, dtype_reason),
         ),

@@ -31,6 +31,10 @@ class Selection:
     reason: str
     rejected: tuple[Rejected, ...] = ()
 
+    @property
+    def why(self) -> str:
+        """Why this one, and why none of the others."""
+        return "; ".join((self.reason, *(f"not {other.name}: {other.reason}" for other in self.rejected)))
+
     def __str__(self) -> str:
-        others = "; ".join(f"not {r.name}: {r.reason}" for r in self.rejected)
-        return f"{self.what}: {self.chosen} ({self.reason})" + (f"; {others}" if others else "")
+        return f"{self.what}: {self.chosen} ({self.why})"

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from corefw.interfaces.attention import AttentionBackend
     from corefw.interfaces.kv_cache import KVCacheSpec
     from corefw.interfaces.platform import DeviceRuntime, Platform
-    from corefw.interfaces.selection import Selection
     from corefw.messages.outputs import ModelRunnerOutput
     from corefw.messages.scheduling import SchedulerOutput
     from corefw.plugin_system.manager import PluginManager
@@ -54,7 +53,7 @@ class Worker:
         self._model = cast(RunnableModel, build_model(config, build, plugins))
         self._backend: type[AttentionBackend] = build.attention_backend
         bound = tuple(build.binder.selections)
-        self._decisions = tuple((item.what, item.chosen, _why(item)) for item in (*selections, *bound))
+        self._decisions = tuple((item.what, item.chosen, item.why) for item in (*selections, *bound))
         self._sampler = Sampler(_tokenizer_size(config))
         self._runner: ModelRunner | None = None
         self._remote: Mapping[str, Callable[..., Any]] = {
@@ -156,10 +155,6 @@ class Worker:
                 f"--block-size {given} isn't accepted by attention backend {self._backend.name}; use one of {accepted}"
             )
         return given
-
-
-def _why(selection: Selection) -> str:
-    return "; ".join((selection.reason, *(f"not {other.name}: {other.reason}" for other in selection.rejected)))
 
 
 def _tokenizer_size(config: EngineConfig) -> int:

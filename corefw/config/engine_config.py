@@ -54,6 +54,9 @@ class ModelConfig:
     )
     tokenizer: str | None = option(None, "directory or tokenizer.json to use instead of the model's own tokenizer")
     chat_template: str | None = option(None, "file or text of a Jinja chat template to use instead of the model's own")
+    generation_config: str = option(
+        "auto", "sampling defaults: auto (the model's own), none, or a generation_config.json or its directory"
+    )
     seed: int = option(0, "seed of what is random at start-up (never of a request)")
 
     def __post_init__(self) -> None:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
-import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Protocol
 
-import msgspec
-
 from corefw.config.runtime_plan import RuntimePlan
-from corefw.errors import ContextLengthError, EngineError, RequestError
+from corefw.errors import EngineError
+from corefw.frontend.core_requests import complete_params, core_requests
 from corefw.frontend.output_processor import GenerationUpdate, OutputProcessor
 from corefw.frontend.renderer import Renderer
-from corefw.frontend.seeds import new_seed, output_seed
 from corefw.messages.outputs import EngineCoreOutput
 from corefw.messages.request import EngineCoreRequest, PlainDict
 from corefw.messages.sampling import SamplingParams
@@ -81,50 +77,17 @@ class TextEngine:
         The iterator raises EngineDeadError when the engine has gone, and what ``error_of_output`` says when the core
         ends an output with an error; the request's other outputs are aborted then.
         """
-        params = self._complete(params, len(prompt_ids))
-        requests = self._split(list(prompt_ids), params, priority, cache_salt, extra or {})
+        params = complete_params(params, len(prompt_ids), self._engine.plan.max_model_len)
+        requests = core_requests(
+            list(prompt_ids),
+            params,
+            eos_ids=self._eos_ids,
+            priority=priority,
+            cache_salt=cache_salt,
+            extra=extra,
+        )
         _log.debug("request %s runs as %s", request_id, requests[0].request_id)
         return self._run_one(requests[0]) if len(requests) == 1 else self._run_many(requests)
-
-    def _complete(self, params: SamplingParams, num_prompt_tokens: int) -> SamplingParams:
-        """The parameters with seed and limit filled in."""
-        limit = self._engine.plan.max_model_len
-        if num_prompt_tokens == 0:
-            raise RequestError("the prompt is empty; send at least one token", param="prompt")
-        if num_prompt_tokens >= limit:
-            raise ContextLengthError(
-                f"the prompt has {num_prompt_tokens} tokens, but the context length is {limit} tokens and at least one "
-                "is needed for the output; shorten the prompt"
-            )
-        if params.max_tokens is not None and num_prompt_tokens + params.max_tokens > limit:
-            raise ContextLengthError(
-                f"the context length is {limit} tokens, but the prompt has {num_prompt_tokens} tokens and max_tokens "
-                f"is {params.max_tokens}, together {num_prompt_tokens + params.max_tokens}; shorten one of them",
-                param="max_tokens",
-            )
-        max_tokens = params.max_tokens or limit - num_prompt_tokens
-        seed = new_seed() if params.seed is None else params.seed
-        return msgspec.structs.replace(params, max_tokens=max_tokens, seed=seed)
-
-    def _split(
-        self, prompt_ids: list[int], params: SamplingParams, priority: int, cache_salt: str | None, extra: PlainDict
-    ) -> list[EngineCoreRequest]:
-        name = uuid.uuid4().hex
-        arrival_s = time.time()
-        assert params.seed is not None, "filled in by _complete"
-        return [
-            EngineCoreRequest(
-                request_id=name if params.n == 1 else f"{name}-{index}",
-                prompt_ids=prompt_ids,
-                params=msgspec.structs.replace(params, n=1, seed=output_seed(params.seed, index)),
-                eos_ids=self._eos_ids,
-                arrival_s=arrival_s,
-                priority=priority,
-                cache_salt=cache_salt,
-                extra=extra,
-            )
-            for index in range(params.n)
-        ]
 
     async def _run_one(self, request: EngineCoreRequest, index: int = 0) -> AsyncGenerator[GenerationUpdate, None]:
         processor = OutputProcessor(self._tokenizer, request, index)

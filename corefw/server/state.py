@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 from starlette.requests import Request
 
 from corefw.errors import NotFoundError
+from corefw.frontend.sampling_defaults import SamplingDefaults
 from corefw.observability.metrics import Metrics
 from corefw.server.in_flight import InFlight
-from corefw.server.protocol.sampling import SamplingDefaults
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig, ServerConfig
@@ -94,7 +94,7 @@ class ServerState:
             metrics=Metrics(name, lambda: engine.stats),
             model_names=(name,),
             started_s=started_s,
-            sampling_defaults=SamplingDefaults.from_generation_config(config.model_info.generation_config),
+            sampling_defaults=SamplingDefaults.of_model(config.model, config.model_info),
         )
 
     @property

@@ -8,6 +8,7 @@ import msgspec
 
 from corefw.config.engine_config import ServerConfig
 from corefw.errors import RequestError
+from corefw.frontend.sampling_defaults import SamplingDefaults
 from corefw.messages.sampling import SamplingParams
 from corefw.server.protocol.answers import Usage
 from corefw.server.protocol.fields import RequestShape
@@ -15,7 +16,6 @@ from corefw.server.protocol.sampling import (
     HARMLESS_FIELDS,
     UNSUPPORTED_FIELDS,
     GenerationFields,
-    SamplingDefaults,
     sampling_params,
 )
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from corefw.config.engine_config import ServerConfig
-from corefw.errors import ConfigError, RequestError
+from corefw.errors import RequestError
+from corefw.frontend.sampling_defaults import SamplingDefaults
 from corefw.messages.sampling import SamplingParams
 from corefw.server.protocol.fields import json_kind
 
@@ -17,7 +17,6 @@ __all__ = [
     "HARMLESS_FIELDS",
     "UNSUPPORTED_FIELDS",
     "GenerationFields",
-    "SamplingDefaults",
     "StreamOptions",
     "sampling_params",
 ]
@@ -131,34 +130,6 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
     def continuous_usage(self) -> bool:
         """Whether every chunk carries usage."""
         return self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SamplingDefaults:
-    """What the model's ``generation_config.json`` says where a request is silent."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-
-    @classmethod
-    def from_generation_config(cls, values: Mapping[str, Any]) -> SamplingDefaults:
-        """Take the sampling values that are there.
-
-        Raises:
-            ConfigError: one of them is of the wrong type or out of range.
-        """
-        found = {name: values[name] for name in cls.__slots__ if values.get(name) is not None}
-        if any(isinstance(value, bool) or not isinstance(value, int | float) for value in found.values()):
-            raise ConfigError(f"generation_config.json has sampling values that are no numbers, among {sorted(found)}")
-        if "top_k" in found:
-            found["top_k"] = max(0, int(found["top_k"]))
-        try:
-            SamplingParams(**found)
-        except RequestError as error:
-            raise ConfigError(f"generation_config.json: {error.message}") from None
-        return cls(**found)
 
 
 def sampling_params(

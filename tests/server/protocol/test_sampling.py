@@ -8,10 +8,10 @@ import pytest
 
 from corefw.config.engine_config import ServerConfig
 from corefw.errors import ConfigError, RequestError
+from corefw.frontend.sampling_defaults import SamplingDefaults
 from corefw.messages.sampling import SamplingParams
 from corefw.server.protocol.chat import CHAT_REQUEST
 from corefw.server.protocol.completions import COMPLETION_REQUEST
-from corefw.server.protocol.sampling import SamplingDefaults
 
 LIMITS = ServerConfig(max_n=128, max_logprobs=20)
 VOCAB = 1000

@@ -8,7 +8,7 @@ import torch
 
 from corefw.errors import EngineError
 from corefw.interfaces.attention import AttentionBackend
-from corefw.interfaces.kv_cache import FullAttentionSpec, KVCacheSpec
+from corefw.interfaces.kv_cache import AttentionSpec, KVCacheSpec
 
 __all__ = ["KVPages"]
 
@@ -54,7 +54,7 @@ def _allocate(specs: Mapping[str, KVCacheSpec], num_blocks: int, device: torch.d
 
 def _view(pages: torch.Tensor, spec: KVCacheSpec, backend: type[AttentionBackend]) -> torch.Tensor:
     view = backend.page_view(spec)
-    dtype = getattr(torch, spec.dtype) if isinstance(spec, FullAttentionSpec) else torch.uint8
+    dtype = getattr(torch, spec.dtype) if isinstance(spec, AttentionSpec) else torch.uint8
     elements = pages.reshape(-1).view(dtype)
     page_elements = spec.page_bytes // dtype.itemsize
     needed = 1 + sum((extent - 1) * stride for extent, stride in zip(view.shape, view.strides, strict=True))

@@ -20,7 +20,7 @@ from corefw.interfaces.attention import (
     Capabilities,
     PageView,
 )
-from corefw.interfaces.kv_cache import FullAttentionSpec, KVCacheSpec
+from corefw.interfaces.kv_cache import AttentionSpec, KVCacheSpec
 
 __all__ = ["TorchAttention"]
 
@@ -43,7 +43,7 @@ class TorchAttention(AttentionBackend):
 
     @classmethod
     def page_view(cls, spec: KVCacheSpec) -> PageView:
-        if not isinstance(spec, FullAttentionSpec) or spec.tokens_per_state != 1:
+        if not isinstance(spec, AttentionSpec) or spec.tokens_per_state != 1:
             raise PluginError(f"attention backend 'torch' keeps keys and values of every token, not {spec}")
         width = 2 * spec.head_size
         return PageView(shape=(spec.num_kv_heads, spec.block_size, width), strides=(spec.block_size * width, width, 1))

@@ -1,7 +1,7 @@
 """Block-quantised tensors to float32, in numpy.
 
 Products and sums are in the order of the format's reference, so results are equal to the bit. Shape letters: B blocks,
-S sub-blocks of a K type's block, E elements.
+E elements, X bytes.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import numpy.typing as npt
 
+from corefw.models.loading.gguf_block_fields import Bytes, Floats, column, fields
+from corefw.models.loading.gguf_k_blocks import q2_k, q3_k, q4_k, q5_k, q6_k
+from corefw.models.loading.gguf_lookup_blocks import iq4_nl, iq4_xs, mxfp4, tq1_0, tq2_0
 from corefw.models.loading.gguf_types import TensorType
 
 __all__ = ["DECODERS", "dequantise"]
-
-Bytes = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float32]
 
 # Elements worked on at once: float32 output and temporaries of a slice stay in the second-level cache.
 _SLICE_ELEMENTS = 1 << 18
@@ -59,16 +58,6 @@ def dequantise(raw: Bytes, kind: TensorType, out: Floats | None = None) -> Float
     return out.reshape(-1)
 
 
-def _fields(blocks_BX: Bytes, *fields: tuple[str, str, int]) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """View rows of bytes as records."""
-    layout = np.dtype([(name, form, (count,)) if count > 1 else (name, form) for name, form, count in fields])
-    return blocks_BX.view(layout).reshape(-1)
-
-
-def _column(values: npt.NDArray[np.float16]) -> Floats:
-    return values.astype(np.float32)[:, None]
-
-
 def _f32(blocks_BX: Bytes, out_BE: Floats) -> None:
     np.copyto(out_BE, blocks_BX.view("<f4"))
 
@@ -97,95 +86,37 @@ def _five_bits(qh_BX: Bytes, qs_BX: Bytes, out_BE: Floats) -> None:
 
 
 def _q4_0(blocks_BX: Bytes, out_BE: Floats) -> None:
-    block = _fields(blocks_BX, ("d", "<f2", 1), ("qs", "u1", 16))
+    block = fields(blocks_BX, ("d", "<f2", 1), ("qs", "u1", 16))
     _nibbles(block["qs"], out_BE)
     out_BE -= 8
-    out_BE *= _column(block["d"])
+    out_BE *= column(block["d"])
 
 
 def _q4_1(blocks_BX: Bytes, out_BE: Floats) -> None:
-    block = _fields(blocks_BX, ("d", "<f2", 1), ("m", "<f2", 1), ("qs", "u1", 16))
+    block = fields(blocks_BX, ("d", "<f2", 1), ("m", "<f2", 1), ("qs", "u1", 16))
     _nibbles(block["qs"], out_BE)
-    out_BE *= _column(block["d"])
-    out_BE += _column(block["m"])
+    out_BE *= column(block["d"])
+    out_BE += column(block["m"])
 
 
 def _q5_0(blocks_BX: Bytes, out_BE: Floats) -> None:
-    block = _fields(blocks_BX, ("d", "<f2", 1), ("qh", "u1", 4), ("qs", "u1", 16))
+    block = fields(blocks_BX, ("d", "<f2", 1), ("qh", "u1", 4), ("qs", "u1", 16))
     _five_bits(block["qh"], block["qs"], out_BE)
     out_BE -= 16
-    out_BE *= _column(block["d"])
+    out_BE *= column(block["d"])
 
 
 def _q5_1(blocks_BX: Bytes, out_BE: Floats) -> None:
-    block = _fields(blocks_BX, ("d", "<f2", 1), ("m", "<f2", 1), ("qh", "u1", 4), ("qs", "u1", 16))
+    block = fields(blocks_BX, ("d", "<f2", 1), ("m", "<f2", 1), ("qh", "u1", 4), ("qs", "u1", 16))
     _five_bits(block["qh"], block["qs"], out_BE)
-    out_BE *= _column(block["d"])
-    out_BE += _column(block["m"])
+    out_BE *= column(block["d"])
+    out_BE += column(block["m"])
 
 
 def _q8_0(blocks_BX: Bytes, out_BE: Floats) -> None:
-    block = _fields(blocks_BX, ("d", "<f2", 1), ("qs", "i1", 32))
+    block = fields(blocks_BX, ("d", "<f2", 1), ("qs", "i1", 32))
     np.copyto(out_BE, block["qs"])
-    out_BE *= _column(block["d"])
-
-
-def _k_scales(scales_BX: Bytes) -> tuple[Floats, Floats]:
-    """Eight 6-bit scales and eight 6-bit minimums out of 12 bytes.
-
-    Bytes 0-3 hold scales 0-3, bytes 4-7 minimums 0-3, each with two upper bits of number 4-7; bytes 8-11 hold the lower
-    four bits of scales (low half) and minimums (high half) 4-7.
-    """
-    first, second, third = scales_BX[:, 0:4], scales_BX[:, 4:8], scales_BX[:, 8:12]
-    scales_BS = np.concatenate([first & 63, (third & 15) | (first >> 6 << 4)], axis=-1)
-    minimums_BS = np.concatenate([second & 63, (third >> 4) | (second >> 6 << 4)], axis=-1)
-    return scales_BS.astype(np.float32), minimums_BS.astype(np.float32)
-
-
-def _scale_sub_blocks(block: np.ndarray[tuple[int], np.dtype[np.void]], scales_BX: Bytes, out_BSE: Floats) -> None:
-    scales_BS, minimums_BS = _k_scales(scales_BX)
-    out_BSE *= (_column(block["d"]) * scales_BS)[:, :, None]
-    out_BSE -= (_column(block["dmin"]) * minimums_BS)[:, :, None]
-
-
-def _q4_k(blocks_BX: Bytes, out_BE: Floats) -> None:
-    block = _fields(blocks_BX, ("d", "<f2", 1), ("dmin", "<f2", 1), ("scales", "u1", 12), ("qs", "u1", 128))
-    out_BSE = out_BE.reshape(-1, 8, 32)
-    qs_BSE = block["qs"].reshape(-1, 4, 32)
-    out_BSE[:, 0::2] = qs_BSE & 15
-    out_BSE[:, 1::2] = qs_BSE >> 4
-    _scale_sub_blocks(block, block["scales"], out_BSE)
-
-
-def _q5_k(blocks_BX: Bytes, out_BE: Floats) -> None:
-    block = _fields(
-        blocks_BX, ("d", "<f2", 1), ("dmin", "<f2", 1), ("scales", "u1", 12), ("qh", "u1", 32), ("qs", "u1", 128)
-    )
-    out_BSE = out_BE.reshape(-1, 8, 32)
-    # Bit s of byte e of qh belongs to element e of sub-block s.
-    shifts_S1 = np.arange(8, dtype=np.uint8)[:, None]
-    upper_BSE = (block["qh"][:, None, :] >> shifts_S1 & 1) << 4
-    qs_BSE = block["qs"].reshape(-1, 4, 32)
-    out_BSE[:, 0::2] = (qs_BSE & 15) | upper_BSE[:, 0::2]
-    out_BSE[:, 1::2] = (qs_BSE >> 4) | upper_BSE[:, 1::2]
-    _scale_sub_blocks(block, block["scales"], out_BSE)
-
-
-def _q6_k(blocks_BX: Bytes, out_BE: Floats) -> None:
-    block = _fields(blocks_BX, ("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), ("d", "<f2", 1))
-    # Each half of the block: 64 bytes of lower bits are elements 0-63 (low halves) and 64-127 (high halves); two bits
-    # of byte e of the 32 upper ones belong to each of the elements e, e+32, e+64, e+96.
-    low_BhX = block["ql"].reshape(-1, 2, 64)
-    high_BhX = block["qh"].reshape(-1, 2, 32)
-    shifts_41 = np.array([0, 2, 4, 6], np.uint8)[:, None]
-    upper_BhE = ((high_BhX[:, :, None, :] >> shifts_41 & 3) << 4).reshape(-1, 2, 128)
-    out_BhE = out_BE.reshape(-1, 2, 128)
-    out_BhE[:, :, :64] = (low_BhX & 15) | upper_BhE[:, :, :64]
-    out_BhE[:, :, 64:] = (low_BhX >> 4) | upper_BhE[:, :, 64:]
-    out_BE -= 32
-    scales_BS = _column(block["d"]) * block["scales"].astype(np.float32)
-    out_BSE = out_BE.reshape(-1, 16, 16)
-    out_BSE *= scales_BS[:, :, None]
+    out_BE *= column(block["d"])
 
 
 DECODERS: dict[str, Callable[[Bytes, Floats], None]] = {
@@ -197,7 +128,14 @@ DECODERS: dict[str, Callable[[Bytes, Floats], None]] = {
     "Q5_0": _q5_0,
     "Q5_1": _q5_1,
     "Q8_0": _q8_0,
-    "Q4_K": _q4_k,
-    "Q5_K": _q5_k,
-    "Q6_K": _q6_k,
+    "Q2_K": q2_k,
+    "Q3_K": q3_k,
+    "Q4_K": q4_k,
+    "Q5_K": q5_k,
+    "Q6_K": q6_k,
+    "IQ4_NL": iq4_nl,
+    "IQ4_XS": iq4_xs,
+    "MXFP4": mxfp4,
+    "TQ1_0": tq1_0,
+    "TQ2_0": tq2_0,
 }

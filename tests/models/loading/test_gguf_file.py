@@ -186,7 +186,7 @@ def one_tensor(name: bytes, dimensions: list[int], code: int, offset: int) -> by
 @pytest.mark.parametrize(
     ("dimensions", "code", "offset", "message"),
     [
-        ([8], 10, 0, r"'w' has the type Q2_K \(10\)"),
+        ([8], 16, 0, r"'w' has the type IQ2_XXS \(16\)"),
         ([8], 99, 0, r"'w' has the type unknown \(99\)"),
         ([8], 0, 7, "isn't a multiple of 32"),
         ([8], 0, 2**40, "ends at byte"),

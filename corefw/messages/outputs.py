@@ -17,6 +17,7 @@ __all__ = [
     "FinishReason",
     "ModelRunnerOutput",
     "PositionLogprobs",
+    "PromptLogprobs",
     "SchedulerStats",
     "StepLogprobs",
     "UtilityResult",
@@ -47,11 +48,25 @@ class StepLogprobs(msgspec.Struct, frozen=True, array_like=True):
         rows: index into ``ModelRunnerOutput.request_ids``, one a row.
         token_ids: int32 [rows, 1 + k]; column 0 is the sampled token, then the k most likely ones, k the step's
             largest wish; a row that wished for fewer uses its first columns.
-        logprobs: float32 [rows, 1 + k], of the unprocessed distribution, natural log.
+        logprobs: float32 [rows, 1 + k], natural logs of the unprocessed distribution, or what ``--logprobs-mode`` says.
         ranks: int32 [rows]; rank of the sampled token, 1 is the most likely.
     """
 
     rows: list[int]
+    token_ids: Array
+    logprobs: Array
+    ranks: Array
+
+
+class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Log-probabilities of a prompt's tokens from the second on: P - 1 positions.
+
+    Attributes:
+        token_ids: int32 [P - 1, 1 + k]; column 0 is the prompt's token, then the k most likely ones.
+        logprobs: float32 [P - 1, 1 + k], same order.
+        ranks: int32 [P - 1]; rank of the prompt's token, 1 is the most likely.
+    """
+
     token_ids: Array
     logprobs: Array
     ranks: Array
@@ -63,7 +78,9 @@ class ModelRunnerOutput(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         request_ids: the batch's requests in row order.
         sampled_token_ids: one list a row; empty while the request still catches up with its known tokens.
-        logprobs: for the rows that asked.
+        logprobs: for the rows that asked for a number of them.
+        full_logprobs: for the rows that asked for the whole vocabulary.
+        prompt_logprobs: by request id, with the first output token of a request that asked for them.
         extra: by request id, plain data that plugins send back.
         failed: by request id, why this request alone failed in the step.
     """
@@ -71,6 +88,8 @@ class ModelRunnerOutput(msgspec.Struct, frozen=True, kw_only=True):
     request_ids: list[str]
     sampled_token_ids: list[list[int]]
     logprobs: StepLogprobs | None = None
+    full_logprobs: StepLogprobs | None = None
+    prompt_logprobs: dict[str, PromptLogprobs] = {}
     extra: dict[str, PlainDict] = {}
     failed: dict[str, str] = {}
 
@@ -96,6 +115,7 @@ class EngineCoreOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
         request_id: which.
         new_token_ids: tokens since the last output.
         logprobs: one entry a new token, if asked for.
+        prompt_logprobs: on the first output, if asked for.
         finish_reason: set on the last output.
         stop_reason: the stop token id that ended it; None for an end token, a limit or an abort.
         num_cached_tokens: prompt tokens taken from the prefix cache, set on the first output.
@@ -107,6 +127,7 @@ class EngineCoreOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     request_id: str
     new_token_ids: list[int] = []
     logprobs: list[PositionLogprobs] | None = None
+    prompt_logprobs: PromptLogprobs | None = None
     finish_reason: FinishReason | None = None
     stop_reason: int | None = None
     num_cached_tokens: int | None = None

@@ -7,7 +7,15 @@ from pathlib import Path
 
 from corefw.errors import ConfigError
 
-__all__ = ["api_key", "cache_dir", "child_environment", "hub_offline", "log_level", "plugins_allowlist"]
+__all__ = [
+    "api_key",
+    "apply_child_environment",
+    "cache_dir",
+    "child_environment",
+    "hub_offline",
+    "log_level",
+    "plugins_allowlist",
+]
 
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"", "0", "false", "no", "off"}
@@ -64,3 +72,8 @@ def child_environment() -> dict[str, str]:
     """The environment of a process that computes: this one's, with defaults that must be set before torch loads."""
     defaults = {} if "OMP_WAIT_POLICY" in os.environ else _CHILD_DEFAULTS
     return {**defaults, **os.environ}
+
+
+def apply_child_environment() -> None:
+    """Give this process, before torch loads, what ``child_environment`` gives children that compute."""
+    os.environ.update(child_environment())

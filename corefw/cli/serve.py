@@ -18,9 +18,7 @@ from corefw.server.listener import bind_socket
 if TYPE_CHECKING:
     import socket
 
-    from corefw.config.engine_config import EngineConfig
-    from corefw.frontend.renderer import Renderer
-    from corefw.plugin_system.manager import PluginManager
+    from corefw.frontend.prepare import Prepared
 
 __all__ = ["serve"]
 
@@ -38,32 +36,19 @@ def serve(namespace: argparse.Namespace) -> int:
     listener = bind_socket(server_config)
     core = CoreProcess.spawn()
     try:
-        config, renderer, plugins = _prepare(args)
-        core.configure(config, log_level=level)
-        return _run(core, config, renderer, plugins, server_config, listener, started_s)
+        from corefw.frontend.prepare import prepare
+
+        prepared = prepare(args)
+        core.configure(prepared.config, log_level=level)
+        return _run(core, prepared, server_config, listener, started_s)
     finally:
         core.close()
         listener.close()
 
 
-def _prepare(args: UserArgs) -> tuple[EngineConfig, Renderer, PluginManager]:
-    from corefw.engine.resolver import resolve_config, with_tokenizer_size
-    from corefw.frontend.renderer import Renderer
-    from corefw.plugin_system.manager import PluginManager
-
-    section = args.section("plugins")
-    plugins = PluginManager.discover(section.get("plugins"), section.get("plugin_policy", "normal"))
-    plugins.load_general("front_end")
-    config = resolve_config(args, plugins)
-    renderer = Renderer(config.model_info, config.model, config.frontend)
-    return with_tokenizer_size(config, renderer.tokenizer.vocab_size), renderer, plugins
-
-
 def _run(
     core: CoreProcess,
-    config: EngineConfig,
-    renderer: Renderer,
-    plugins: PluginManager,
+    prepared: Prepared,
     server_config: ServerConfig,
     listener: socket.socket,
     started_s: float,
@@ -73,12 +58,13 @@ def _run(
     from corefw.engine.async_engine import AsyncEngine
     from corefw.server.run import run_server
 
+    config = prepared.config
     _log_decisions(config.decisions)
 
     async def main() -> int:
         engine = AsyncEngine(await core.connect(lambda stage: logger.debug("core: %s", stage)))
         _log_decisions(engine.plan.decisions)
-        return await run_server(engine, renderer, plugins, config, server_config, listener, started_s)
+        return await run_server(engine, prepared.renderer, prepared.plugins, config, server_config, listener, started_s)
 
     return uvloop.run(main())
 

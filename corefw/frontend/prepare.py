@@ -1,0 +1,36 @@
+"""What every way to run a model begins with: plugins, configuration, renderer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from corefw.config.args import UserArgs
+from corefw.config.engine_config import EngineConfig
+from corefw.engine.resolver import resolve_config, with_tokenizer_size
+from corefw.frontend.renderer import Renderer
+from corefw.plugin_system.manager import PluginManager
+
+__all__ = ["Prepared", "prepare"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything that the front end has before a core exists."""
+
+    config: EngineConfig
+    renderer: Renderer
+    plugins: PluginManager
+
+
+def prepare(args: UserArgs) -> Prepared:
+    """Resolve what the user said.
+
+    Raises:
+        ConfigError, PluginError: a setting can't be honoured.
+    """
+    section = args.section("plugins")
+    plugins = PluginManager.discover(section.get("plugins"), section.get("plugin_policy", "normal"))
+    plugins.load_general("front_end")
+    config = resolve_config(args, plugins)
+    renderer = Renderer(config.model_info, config.model, config.frontend)
+    return Prepared(with_tokenizer_size(config, renderer.tokenizer.vocab_size), renderer, plugins)

@@ -1,0 +1,232 @@
+"""Offline use: a model in this process, many prompts at once, whole results."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from corefw import env
+from corefw.config.args import UserArgs
+from corefw.engine.llm_engine import LLMEngine
+from corefw.errors import ConfigError, EngineDeadError, RequestError
+from corefw.frontend.batch_generator import BatchGenerator, BatchItem, naming_prompt
+from corefw.frontend.output_processor import GenerationUpdate
+from corefw.frontend.prepare import prepare
+from corefw.frontend.results import CompletionOutput, RequestOutput
+from corefw.frontend.sampling_defaults import SamplingDefaults
+from corefw.messages.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from corefw.config.engine_config import EngineConfig
+    from corefw.config.runtime_plan import RuntimePlan
+
+__all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams"]
+
+Prompt = str | Sequence[int] | Mapping[str, Any]
+Conversation = Sequence[Mapping[str, Any]]
+
+_PROMPT_KEYS = frozenset({"prompt", "prompt_token_ids", "cache_salt"})
+
+
+class LLM:
+    """A model, loaded once and used by one thread. A context manager; ``close`` frees what it holds.
+
+    Args:
+        model: directory, ``.gguf`` file, ``pypi:PACKAGE`` or hub name; None is the demo model.
+        settings: named like the flags of ``corefw serve`` (``max_model_len=512``), those of the HTTP server excepted.
+
+    Raises:
+        ConfigError: an unknown setting, or one that can't be honoured.
+        PluginError, EngineStartError: the engine can't start.
+    """
+
+    def __init__(self, model: str | None = None, **settings: object) -> None:
+        args = UserArgs.from_keywords(**({} if model is None else {"model": model}), **settings)
+        if args.section("server"):
+            names = ", ".join(args.section("server"))
+            raise ConfigError(f"{names}: only the HTTP server has such settings; leave them out of LLM()")
+        if "torch" not in sys.modules:
+            env.apply_child_environment()
+        prepared = prepare(args)
+        self._renderer = prepared.renderer
+        self._engine: LLMEngine | None = LLMEngine(prepared.config, prepared.plugins)
+        self._generator = BatchGenerator(self._engine, prepared.renderer)
+        self._defaults = SamplingDefaults.of_model(prepared.config.model, prepared.config.model_info)
+
+    @property
+    def config(self) -> EngineConfig:
+        """What was resolved from the settings, with every decision and its reason."""
+        return self._running().config
+
+    @property
+    def plan(self) -> RuntimePlan:
+        """What was decided at start: KV blocks, context length, backends."""
+        return self._running().plan
+
+    @property
+    def engine(self) -> LLMEngine:
+        """The engine below. Its requests and this object's must not run at the same time."""
+        return self._running()
+
+    def default_params(self, **values: Any) -> SamplingParams:
+        """The model's own sampling defaults (see ``--generation-config``); ``values`` replace them.
+
+        Raises:
+            RequestError: a value is out of range.
+        """
+        return self._defaults.params(**values)
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool | None = None,
+        priority: Sequence[int] | None = None,
+    ) -> list[RequestOutput]:
+        """Continue prompts; all run together, results come in their order.
+
+        Args:
+            prompts: a text, a list of token ids, ``{"prompt": text}`` or ``{"prompt_token_ids": ids}`` (either with
+                ``cache_salt``), or a list of these.
+            sampling_params: for all prompts, or one for each; None takes the model's own defaults.
+            use_tqdm: show a progress bar; None shows it where standard error is a terminal.
+            priority: one number a prompt, smaller is sooner.
+
+        Raises:
+            RequestError: a prompt or parameter is wrong; the message names the prompt. Nothing runs then.
+            EngineError: the engine failed.
+        """
+        listed = _listed(prompts)
+        rendered = []
+        for position, prompt in enumerate(listed):
+            with naming_prompt(position):
+                rendered.append(self._render(prompt))
+        return self._run(rendered, sampling_params, use_tqdm, priority)
+
+    def chat(
+        self,
+        messages: Conversation | Sequence[Conversation],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> list[RequestOutput]:
+        """Answer conversations in the model's chat template.
+
+        Args:
+            messages: one conversation (objects with role and content), or a list of them.
+            sampling_params, use_tqdm: see ``generate``.
+            chat_template_kwargs: further variables of the template.
+            add_generation_prompt: end the prompt with the beginning of an assistant's message.
+
+        Raises:
+            RequestError, EngineError: see ``generate``.
+        """
+        conversations = [messages] if messages and isinstance(messages[0], Mapping) else messages
+        rendered = []
+        for position, conversation in enumerate(conversations):
+            with naming_prompt(position):
+                ids = self._renderer.render_chat(
+                    conversation,  # type: ignore[arg-type]  # the list was told from the list of lists above
+                    template_kwargs=chat_template_kwargs,
+                    add_generation_prompt=add_generation_prompt,
+                )
+            rendered.append((None, ids, None))
+        return self._run(rendered, sampling_params, use_tqdm, None)
+
+    def close(self) -> None:
+        """Free model and cache. May be called twice."""
+        if self._engine is not None:
+            self._engine.shutdown()
+            self._engine = None
+            del self._generator
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _running(self) -> LLMEngine:
+        if self._engine is None:
+            raise EngineDeadError("this LLM has been closed; make a new one")
+        return self._engine
+
+    def _render(self, prompt: Prompt) -> tuple[str | None, list[int], str | None]:
+        """Text, ids and cache salt."""
+        if isinstance(prompt, str):
+            return prompt, self._renderer.render_text(prompt, param="prompt"), None
+        if not isinstance(prompt, Mapping):
+            return None, self._renderer.render_ids(list(prompt), param="prompt_token_ids"), None
+        unknown = sorted(str(key)[:40] for key in set(prompt) - _PROMPT_KEYS)
+        if unknown or ("prompt" in prompt) == ("prompt_token_ids" in prompt):
+            raise RequestError(
+                "a prompt object has either prompt (text) or prompt_token_ids (ids), and may have cache_salt"
+                + (f"; got {', '.join(unknown)}" if unknown else "")
+            )
+        text, ids, _ = self._render(prompt["prompt"] if "prompt" in prompt else prompt["prompt_token_ids"])
+        return text, ids, prompt.get("cache_salt")
+
+    def _run(
+        self,
+        rendered: Sequence[tuple[str | None, list[int], str | None]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        use_tqdm: bool | None,
+        priority: Sequence[int] | None,
+    ) -> list[RequestOutput]:
+        self._running()
+        given = self.default_params() if sampling_params is None else sampling_params
+        params = _one_each("sampling_params", given, len(rendered))
+        priorities = _one_each("priority", 0 if priority is None else priority, len(rendered))
+        items = [
+            BatchItem(prompt_ids=ids, params=params[i], text=text, priority=priorities[i], cache_salt=salt)
+            for i, (text, ids, salt) in enumerate(rendered)
+        ]
+        with _progress(sum(item.params.n for item in items), use_tqdm) as on_update:
+            return self._generator.generate(items, on_update)
+
+
+def _listed(prompts: Prompt | Sequence[Prompt]) -> Sequence[Any]:
+    """One prompt as a list of one; a list of whole numbers is one prompt."""
+    if isinstance(prompts, str | Mapping) or (prompts and isinstance(prompts[0], int)):
+        return [prompts]
+    return prompts
+
+
+def _one_each(name: str, values: Any, num_prompts: int) -> Sequence[Any]:
+    if not isinstance(values, Sequence):
+        return [values] * num_prompts
+    if len(values) != num_prompts:
+        raise RequestError(
+            f"{name} must be one for all or one for each prompt: got {len(values)} for {num_prompts} prompts",
+            param=name,
+        )
+    return values
+
+
+@contextmanager
+def _progress(num_outputs: int, use_tqdm: bool | None) -> Iterator[Callable[[int, GenerationUpdate], None] | None]:
+    """A bar that counts finished outputs and shows tokens per second."""
+    if not (sys.stderr.isatty() if use_tqdm is None else use_tqdm):
+        yield None
+        return
+    with importlib.import_module("tqdm").tqdm(total=num_outputs, desc="outputs", unit="output") as bar:
+        num_tokens = 0
+
+        def on_update(_: int, update: GenerationUpdate) -> None:
+            nonlocal num_tokens
+            num_tokens += len(update.token_ids)
+            if update.finish_reason is not None:
+                elapsed_s = max(bar.format_dict["elapsed"], 1e-9)
+                bar.set_postfix_str(f"{num_tokens / elapsed_s:.1f} tokens/s", refresh=False)
+                bar.update()
+
+        yield on_update

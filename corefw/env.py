@@ -15,6 +15,7 @@ __all__ = [
     "hub_offline",
     "log_level",
     "plugins_allowlist",
+    "python_hash_seed",
 ]
 
 _TRUE = {"1", "true", "yes", "on"}
@@ -53,6 +54,12 @@ def cache_dir() -> Path:
 def hub_offline() -> bool:
     """``HF_HUB_OFFLINE`` or ``TRANSFORMERS_OFFLINE``: never ask the hub."""
     return _flag("HF_HUB_OFFLINE") or _flag("TRANSFORMERS_OFFLINE")
+
+
+def python_hash_seed() -> str | None:
+    """``PYTHONHASHSEED`` as it was set, None for no fixed seed (unset, or ``random``)."""
+    seed = os.environ.get("PYTHONHASHSEED", "random")
+    return None if seed in ("", "random") else seed
 
 
 def api_key() -> str | None:

@@ -91,7 +91,7 @@ def _hf_config(file: GGUFFile, architecture: GGUFArchitecture) -> dict[str, Any]
     hidden_size = values.integer("embedding_length")
     num_heads = values.integer("attention.head_count")
     head_dim = _head_dim(values, hidden_size, num_heads)
-    return {
+    config = {
         "architectures": [architecture.hf_class],
         "model_type": architecture.model_type,
         **architecture.constants,
@@ -110,6 +110,7 @@ def _hf_config(file: GGUFFile, architecture: GGUFArchitecture) -> dict[str, Any]
         "sliding_window": values.optional_integer("attention.sliding_window", low=0) or None,
         **rope_config(file, values, head_dim),
     }
+    return architecture.finish(values, config)
 
 
 def _head_dim(values: GGUFValues, hidden_size: int, num_heads: int) -> int:

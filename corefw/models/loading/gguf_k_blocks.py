@@ -46,7 +46,8 @@ def _signed_scales(scales_BX: Bytes) -> Floats:
     lower_BS = np.concatenate([scales_BX[:, :8] & 15, scales_BX[:, :8] >> 4], axis=-1)
     upper_B44 = scales_BX[:, None, 8:] >> _TWO_BIT_SHIFTS_41 & 3
     scales_BS = lower_BS | upper_B44.reshape(-1, 16) << 4
-    return scales_BS.astype(np.float32) - np.float32(32)
+    signed_BS: Floats = scales_BS.astype(np.float32) - np.float32(32)
+    return signed_BS
 
 
 def _k_scales(scales_BX: Bytes) -> tuple[Floats, Floats]:

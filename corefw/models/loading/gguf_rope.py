@@ -14,6 +14,8 @@ from corefw.models.loading.gguf_values import GGUFValues, shortest_float
 __all__ = ["rope_config"]
 
 _FACTORS = "rope_freqs.weight"
+# Hugging Face key → tensor of a model whose context was extended by "longrope"
+_LONG_FACTORS = {"short_factor": "rope_factors_short.weight", "long_factor": "rope_factors_long.weight"}
 # Hugging Face key → key under "rope.scaling." of the file
 _YARN_KEYS = {
     "attention_factor": "attn_factor",
@@ -38,8 +40,25 @@ def rope_config(file: GGUFFile, values: GGUFValues, head_dim: int) -> dict[str, 
     if rotary_dim != head_dim:
         config["partial_rotary_factor"] = rotary_dim / head_dim
     if _FACTORS in file.tensors:
-        config["rope_freq_factors"] = _frequency_factors(file, rotary_dim // 2)
+        config["rope_freq_factors"] = _frequency_factors(file, _FACTORS, rotary_dim // 2)
+    if any(name in file.tensors for name in _LONG_FACTORS.values()):
+        config["rope_scaling"] = _long_scaling(file, values, rotary_dim // 2)
     return config
+
+
+def _long_scaling(file: GGUFFile, values: GGUFValues, count: int) -> dict[str, Any]:
+    """Two tables, for texts up to the original context and for longer ones; the exporter names no kind for them."""
+    original = values.integer("rope.scaling.original_context_length")
+    scaling: dict[str, Any] = {
+        "rope_type": "longrope",
+        **{key: _frequency_factors(file, name, count) for key, name in _LONG_FACTORS.items()},
+        "factor": values.integer("context_length") / original,
+        "original_max_position_embeddings": original,
+    }
+    attention_factor = values.optional_number("rope.scaling.attn_factor")
+    if attention_factor is not None:
+        scaling["attention_factor"] = attention_factor
+    return scaling
 
 
 def _scaling(values: GGUFValues) -> dict[str, Any] | None:
@@ -63,12 +82,14 @@ def _scaling(values: GGUFValues) -> dict[str, Any] | None:
     return scaling
 
 
-def _frequency_factors(file: GGUFFile, count: int) -> list[float]:
-    info = file.tensors[_FACTORS]
-    factors = dequantise(file.raw(_FACTORS), info.type)
+def _frequency_factors(file: GGUFFile, name: str, count: int) -> list[float]:
+    info = file.tensors.get(name)
+    if info is None:
+        raise ModelFormatError(f"{file.path}: tensor {name!r} is missing; convert the model again")
+    factors = dequantise(file.raw(name), info.type)
     if len(factors) != count or not (np.isfinite(factors).all() and (factors > 0).all()):
         raise ModelFormatError(
-            f"{file.path}: tensor {_FACTORS!r} must hold {count} positive numbers, it has the shape {info.shape}; "
+            f"{file.path}: tensor {name!r} must hold {count} positive numbers, it has the shape {info.shape}; "
             "convert the model again"
         )
     return [shortest_float(factor) for factor in factors]

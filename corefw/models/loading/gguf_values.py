@@ -78,6 +78,15 @@ class GGUFValues:
             self.fail(key, f"is {str(value)[:40]!r}, expected a string")
         return value
 
+    def optional_switches(self, key: str) -> list[bool] | None:
+        """A list of switches, or None when there is no such key or it holds a single value."""
+        value = self._file.metadata.get(self._prefix + key)
+        if not isinstance(value, list):
+            return None
+        if not all(isinstance(item, bool) for item in value):
+            self.fail(key, "is a list, but not one of switches")
+        return [bool(item) for item in value]
+
     def _same_in_all_layers(self, key: str, values: list[T], low: int) -> int:
         first = values[0] if values else None
         if any(value != first for value in values):

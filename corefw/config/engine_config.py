@@ -13,6 +13,8 @@ from corefw.errors import ConfigError
 
 __all__ = [
     "DTYPES",
+    "HASH_ALGORITHMS",
+    "KV_DTYPES",
     "CacheConfig",
     "CompilationConfig",
     "DeviceConfig",
@@ -29,6 +31,8 @@ __all__ = [
 ]
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+KV_DTYPES = (*DTYPES, "int8")
+HASH_ALGORITHMS = ("sha256", "xxhash")
 
 
 def option(default: Any, help_text: str, *, choices: tuple[str, ...] | None = None, flag: str | None = None) -> Any:
@@ -81,9 +85,20 @@ class CacheConfig:
     kv_cache_memory: int | None = option(None, "bytes of KV cache; default: measured by a dummy run")
     num_gpu_blocks_override: int | None = option(None, "number of KV blocks, instead of deriving it from memory")
     enable_prefix_caching: bool = option(True, "share KV blocks between requests with the same beginning")
-    prefix_caching_hash_algo: str = option("sha256", "hash of KV blocks", choices=("sha256",))
+    prefix_caching_hash_algo: str = option(
+        "sha256", "hash of KV blocks; xxhash is faster, and a prefix that collides can be made", choices=HASH_ALGORITHMS
+    )
+    kv_cache_dtype: str = option("auto", "how keys and values are stored; auto: as --dtype", choices=KV_DTYPES)
+    hybrid_kv_cache: bool = option(True, "give back KV blocks that layers with a sliding window no longer read")
+    kv_events: bool = option(False, "record what the prefix cache stores and forgets, for the call kv_events")
 
     def __post_init__(self) -> None:
+        if self.kv_cache_dtype not in KV_DTYPES:
+            raise ConfigError(
+                f"--kv-cache-dtype {self.kv_cache_dtype[:40]!r} is unknown; use one of {', '.join(KV_DTYPES)}"
+            )
+        if self.kv_events and not self.enable_prefix_caching:
+            raise ConfigError("--kv-events tells of the prefix cache, which --no-enable-prefix-caching switches off")
         _at_least("cache", "block_size", self.block_size, 1)
         _at_least("cache", "kv_cache_memory", self.kv_cache_memory, 1)
         _at_least("cache", "num_gpu_blocks_override", self.num_gpu_blocks_override, 2)
@@ -94,14 +109,47 @@ class SchedulerConfig:
     """Who runs when."""
 
     scheduler: str = option("default", "scheduler plugin by name")
-    scheduling_policy: str = option("fcfs", "order of waiting requests (a scheduler strategy by name)")
+    scheduling_policy: str = option(
+        "fcfs", "who goes first and who gives way: fcfs, priority (the smaller number goes first) or another strategy"
+    )
     max_num_seqs: int = option(256, "requests that may hold a batch slot at once")
+    max_num_active_seqs: int | None = option(
+        None, "requests that may run at once, without changing the number of slots; default: as --max-num-seqs"
+    )
     max_num_batched_tokens: int = option(2048, "tokens computed in one step at most")
     enable_chunked_prefill: bool = option(True, "compute long prompts over several steps")
+    long_prefill_token_threshold: int = option(
+        0, "tokens that one request gets of a step at most while others are there; 0: as many as the step has"
+    )
+    adaptive_long_prefill_threshold: bool = option(
+        False, "raise --long-prefill-token-threshold to a request's even share of the step"
+    )
+    watermark: float = option(0.0, "share of the KV blocks that admissions leave free while requests run, below 1")
+    full_sequence_must_fit: bool = option(
+        True, "admit a request only when all of it fits the KV cache, not just its first chunk"
+    )
 
     def __post_init__(self) -> None:
+        self._check_prefill_threshold()
+        if not 0 <= self.watermark < 1:
+            raise ConfigError(f"--watermark must be at least 0 and below 1, got {self.watermark:g}")
+        if self.max_num_active_seqs is not None and not 1 <= self.max_num_active_seqs <= self.max_num_seqs:
+            raise ConfigError(
+                f"--max-num-active-seqs must be at least 1 and at most --max-num-seqs {self.max_num_seqs}, got "
+                f"{self.max_num_active_seqs}"
+            )
         _at_least("scheduler", "max_num_seqs", self.max_num_seqs, 1)
         _at_least("scheduler", "max_num_batched_tokens", self.max_num_batched_tokens, 1)
+
+    def _check_prefill_threshold(self) -> None:
+        threshold = self.long_prefill_token_threshold
+        _at_least("scheduler", "long_prefill_token_threshold", threshold, 0)
+        if threshold and not self.enable_chunked_prefill:
+            raise ConfigError(
+                f"--long-prefill-token-threshold {threshold} cuts prompts, which --no-enable-chunked-prefill forbids"
+            )
+        if self.adaptive_long_prefill_threshold and not threshold:
+            raise ConfigError("--adaptive-long-prefill-threshold needs --long-prefill-token-threshold above 0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

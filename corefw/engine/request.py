@@ -57,9 +57,12 @@ class Request:
     Attributes:
         token_ids: prompt, then every output token, prior ones included. The only list of them; it only grows.
         num_computed_tokens: leading tokens whose KV lies in the request's blocks.
+        num_prompt_tokens: tokens of the prompt.
         num_prior_tokens: output tokens that were produced elsewhere and are never sent out again.
         num_cached_tokens: prompt tokens found in the prefix cache at the first admission; None before it.
         block_hashes: chained hashes of the leading full hash blocks, as far as they were needed.
+        num_slots: tokens that its blocks have room for, and
+        next_block_end: computed tokens with which its next block is full; both the KV-cache manager's.
         turn: place among waiting requests with the same key; None before the request first waits.
         has_output: whether an output has gone out.
     """
@@ -73,9 +76,12 @@ class Request:
         "eos_ids",
         "extra",
         "has_output",
+        "next_block_end",
         "num_cached_tokens",
         "num_computed_tokens",
         "num_prior_tokens",
+        "num_prompt_tokens",
+        "num_slots",
         "params",
         "priority",
         "prompt_ids",
@@ -97,10 +103,13 @@ class Request:
         self.end_ids = frozenset() if raw.params.ignore_eos else frozenset(raw.eos_ids)
         self.stop_ids = frozenset(raw.params.stop_token_ids)
         self.token_ids = [*raw.prompt_ids, *raw.prior_output_ids]
+        self.num_prompt_tokens = len(raw.prompt_ids)
         self.num_prior_tokens = len(raw.prior_output_ids)
         self.num_computed_tokens = 0
         self.num_cached_tokens: int | None = None
         self.block_hashes: list[bytes] = []
+        self.num_slots = 0
+        self.next_block_end = 0
         self.turn: int | None = None
         self.has_output = False
         self._status = RequestStatus.WAITING
@@ -130,16 +139,11 @@ class Request:
         return len(self.token_ids)
 
     @property
-    def num_prompt_tokens(self) -> int:
-        """Tokens of the prompt."""
-        return len(self.prompt_ids)
-
-    @property
     def num_output_tokens(self) -> int:
         """Output tokens so far, prior ones included."""
-        return len(self.token_ids) - len(self.prompt_ids)
+        return len(self.token_ids) - self.num_prompt_tokens
 
     @property
     def output_ids(self) -> list[int]:
         """A copy of the output tokens so far, prior ones included."""
-        return self.token_ids[len(self.prompt_ids) :]
+        return self.token_ids[self.num_prompt_tokens :]

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.config.runtime_plan import RuntimePlan
     from corefw.interfaces.kv_cache import KVCacheSpec
+    from corefw.messages.kv_events import KVEventBatch
     from corefw.messages.outputs import EngineCoreOutput, FinishReason, ModelRunnerOutput, SchedulerStats
     from corefw.messages.request import EngineCoreRequest
     from corefw.messages.scheduling import SchedulerOutput
@@ -112,3 +113,7 @@ class Scheduler(ABC):
     @abstractmethod
     def reset_prefix_cache(self) -> bool:
         """Forget cached blocks. False (and nothing done) while requests hold blocks."""
+
+    def take_kv_events(self) -> KVEventBatch | None:
+        """What the prefix cache did since the last call; None where that isn't recorded."""
+        return None

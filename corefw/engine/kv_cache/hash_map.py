@@ -27,25 +27,29 @@ class BlockHashMap:
             return next(iter(entry.values()))
         return entry
 
-    def add(self, key: bytes, block: KVCacheBlock) -> None:
-        """Note that the block has those contents."""
+    def add(self, key: bytes, block: KVCacheBlock) -> bool:
+        """Note that the block has those contents. Whether it is the only one that has."""
         entry = self._entries.get(key)
         if entry is None or entry is block:
             self._entries[key] = block
-        elif isinstance(entry, dict):
+            return True
+        if isinstance(entry, dict):
             entry[block.block_id] = block
         else:
             self._entries[key] = {entry.block_id: entry, block.block_id: block}
+        return False
 
-    def discard(self, key: bytes, block: KVCacheBlock) -> None:
-        """Forget that the block has those contents."""
+    def discard(self, key: bytes, block: KVCacheBlock) -> bool:
+        """Forget that the block has those contents. Whether it was the only one that had."""
         entry = self._entries.get(key)
         if entry is block:
             del self._entries[key]
-        elif isinstance(entry, dict):
+            return True
+        if isinstance(entry, dict):
             entry.pop(block.block_id, None)
             if len(entry) == 1:
                 self._entries[key] = next(iter(entry.values()))
+        return False
 
     def clear(self) -> None:
         """Forget everything."""

@@ -8,14 +8,33 @@ by its length: no two different inputs give the same bytes, and a salt can't pas
 from __future__ import annotations
 
 import hashlib
+import importlib
+import os
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import NewType, overload
 
+from corefw import env
+from corefw.config.engine_config import HASH_ALGORITHMS
 from corefw.engine.request import Request
 from corefw.errors import ConfigError
 
-__all__ = ["ROOT_SEED", "BlockHash", "BlockHasher", "ExtraKey", "KeySource", "ScaledHashes", "cache_key", "hash_block"]
+__all__ = [
+    "ROOT_SEED",
+    "SHA256",
+    "BlockHash",
+    "BlockHasher",
+    "ExtraKey",
+    "HashAlgorithm",
+    "KeySource",
+    "ScaledHashes",
+    "cache_key",
+    "hash_algorithm",
+    "hash_block",
+    "split_cache_key",
+]
 
 BlockHash = NewType("BlockHash", bytes)
 # (domain, value): b"salt", b"ext:<name>", b"media" … A domain belongs to one source.
@@ -26,7 +45,61 @@ KeySource = Callable[[Request, int, int], Iterable[ExtraKey]]
 # Fixed: a cryptographic hash needs no secret, and engines that share a cache must agree.
 ROOT_SEED = b"corefw kv cache, root of all prefixes, 1"
 
-_ALGORITHMS: dict[str, Callable[[bytes], bytes]] = {"sha256": lambda data: hashlib.sha256(data).digest()}
+
+@dataclass(frozen=True, slots=True)
+class HashAlgorithm:
+    """How blocks are fingerprinted.
+
+    Attributes:
+        name: as configurations spell it.
+        digest: the hash of some bytes.
+        root: stands before a first block.
+        is_reproducible: another process gives the same hashes.
+    """
+
+    name: str
+    digest: Callable[[bytes], bytes]
+    root: bytes
+    is_reproducible: bool
+
+
+def hash_algorithm(name: str) -> HashAlgorithm:
+    """The algorithm of that name, seeded.
+
+    Collisions of a hash that isn't cryptographic can be computed by whoever knows the seed, and a prompt that collides
+    reads another one's KV. So there the seed is random and this process's own, unless PYTHONHASHSEED sets it.
+
+    Raises:
+        ConfigError: it is unknown, or its package isn't installed.
+    """
+    if name == "sha256":
+        return SHA256
+    if name != "xxhash":
+        raise ConfigError(
+            f"--prefix-caching-hash-algo {name[:40]!r} is unknown; use one of {', '.join(HASH_ALGORITHMS)}"
+        )
+    try:
+        xxhash = importlib.import_module("xxhash")
+    except ImportError as error:
+        raise ConfigError(
+            "--prefix-caching-hash-algo xxhash needs the package xxhash; install corefw[xxhash], or use sha256"
+        ) from error
+    digest: Callable[[bytes], bytes] = xxhash.xxh3_128_digest
+    seed = env.python_hash_seed()
+    root = digest(ROOT_SEED + (_process_secret() if seed is None else seed.encode()))
+    return HashAlgorithm(name, digest, root, is_reproducible=seed is not None)
+
+
+@cache
+def _process_secret() -> bytes:
+    return os.urandom(32)
+
+
+def _sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+SHA256 = HashAlgorithm("sha256", _sha256, _sha256(ROOT_SEED), is_reproducible=True)
 
 
 def _field(domain: bytes, payload: bytes) -> bytes:
@@ -34,26 +107,30 @@ def _field(domain: bytes, payload: bytes) -> bytes:
 
 
 def hash_block(
-    parent: bytes, token_ids: Sequence[int], extra_keys: Iterable[ExtraKey] = (), *, algorithm: str = "sha256"
+    parent: bytes, token_ids: Sequence[int], extra_keys: Iterable[ExtraKey] = (), *, algorithm: HashAlgorithm = SHA256
 ) -> BlockHash:
     """The hash of one block.
 
     Args:
-        parent: hash of the block before it, ``ROOT_SEED``'s hash for the first one (empty means the same).
+        parent: hash of the block before it; empty for a first one.
         token_ids: the block's tokens.
         extra_keys: what else the KV depends on; their order doesn't matter.
-        algorithm: name of the hash.
+        algorithm: the hash.
     """
-    digest = _ALGORITHMS[algorithm]
-    fields = [_field(b"parent", parent or digest(ROOT_SEED))]
+    fields = [_field(b"parent", parent or algorithm.root)]
     fields.append(_field(b"tokens", struct.pack(f"<{len(token_ids)}q", *token_ids)))
     fields.extend(_field(domain, value) for domain, value in sorted(extra_keys))
-    return BlockHash(digest(b"".join(fields)))
+    return BlockHash(algorithm.digest(b"".join(fields)))
 
 
 def cache_key(block_hash: bytes, group_id: int) -> bytes:
     """The prefix cache's key of a block of that KV-cache group: the group id follows in four bytes, no tuple."""
     return block_hash + group_id.to_bytes(4, "big")
+
+
+def split_cache_key(key: bytes) -> tuple[bytes, int]:
+    """Hash and group id."""
+    return key[:-4], int.from_bytes(key[-4:], "big")
 
 
 def _salt(request: Request, start: int, _stop: int) -> Iterable[ExtraKey]:
@@ -67,17 +144,13 @@ class BlockHasher:
 
     Args:
         block_size: tokens a hash.
-        algorithm: name of the hash.
+        algorithm: the hash.
         sources: what else than tokens and salt the KV depends on.
     """
 
-    def __init__(self, block_size: int, algorithm: str = "sha256", sources: Sequence[KeySource] = ()) -> None:
-        if algorithm not in _ALGORITHMS:
-            raise ConfigError(
-                f"--prefix-caching-hash-algo {algorithm[:40]!r} is unknown; use one of {', '.join(_ALGORITHMS)}"
-            )
+    def __init__(self, block_size: int, algorithm: HashAlgorithm = SHA256, sources: Sequence[KeySource] = ()) -> None:
         self.block_size = block_size
-        self._algorithm = algorithm
+        self.algorithm = algorithm
         self._sources = (_salt, *sources)
 
     def extend(self, request: Request) -> None:
@@ -87,7 +160,7 @@ class BlockHasher:
             stop = start + size
             keys = [key for source in self._sources for key in source(request, start, stop)]
             parent = hashes[-1] if hashes else b""
-            hashes.append(hash_block(parent, request.token_ids[start:stop], keys, algorithm=self._algorithm))
+            hashes.append(hash_block(parent, request.token_ids[start:stop], keys, algorithm=self.algorithm))
 
 
 class ScaledHashes(Sequence[bytes]):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from corefw.engine.kv_cache.block import KVCacheBlock
 from corefw.engine.kv_cache.group import KVCacheGroup
 from corefw.engine.kv_cache.hashing import BlockHasher
-from corefw.engine.kv_cache.pool import BlockPool
+from corefw.engine.kv_cache.pool import BlockPool, KVEventListener
 from corefw.engine.kv_cache.specs import SpecRegistry
 from corefw.engine.request import Request
 from corefw.errors import ConfigError
@@ -38,18 +38,30 @@ class KVCacheManager:
         registry: finds each spec's plugin.
         num_blocks: of the pool, the null block included.
         hasher: makes the requests' hash chains; None switches prefix caching off.
+        max_step_tokens: tokens of a step at most.
+        listeners: told what the prefix cache does.
 
     Raises:
         ConfigError: a group's block size isn't a multiple of the hash's, or its spec has no plugin.
     """
 
     def __init__(
-        self, specs: Sequence[KVCacheSpec], registry: SpecRegistry, num_blocks: int, hasher: BlockHasher | None
+        self,
+        specs: Sequence[KVCacheSpec],
+        registry: SpecRegistry,
+        num_blocks: int,
+        hasher: BlockHasher | None,
+        *,
+        max_step_tokens: int,
+        listeners: Sequence[KVEventListener] = (),
     ) -> None:
-        self.pool = BlockPool(num_blocks)
+        self.pool = BlockPool(num_blocks, listeners)
         self._hasher = hasher
+        self._max_step_tokens = max_step_tokens
         self._groups = tuple(self._make_group(index, spec, registry) for index, spec in enumerate(specs))
         self._no_hit = PrefixHit(0, tuple([] for _ in self._groups))
+        # Shared by all answers; a scheduler's words are never changed.
+        self._no_new_blocks: list[list[int]] = [[] for _ in self._groups]
 
     def _make_group(self, group_id: int, spec: KVCacheSpec, registry: SpecRegistry) -> KVCacheGroup:
         hash_block_size = self._hasher.block_size if self._hasher else spec.block_size
@@ -58,7 +70,7 @@ class KVCacheManager:
                 f"KV-cache group {group_id} has blocks of {spec.block_size} tokens, which is no multiple of the "
                 f"{hash_block_size} tokens that are hashed together"
             )
-        return KVCacheGroup(group_id, spec, registry.resolve(spec), self.pool, hash_block_size)
+        return KVCacheGroup(group_id, spec, registry.resolve(spec), self.pool, hash_block_size, self._max_step_tokens)
 
     @property
     def caches_prefixes(self) -> bool:
@@ -78,23 +90,31 @@ class KVCacheManager:
 
     def _longest_common_hit(self, request: Request) -> int:
         # A shorter prefix may suit a group less well (a window needs its own last blocks), so ask until all agree.
-        limit = request.num_tokens - 1
-        while limit > 0:
-            reach = min(group.longest_hit_tokens(request.block_hashes, limit) for group in self._groups)
-            if reach == limit or len(self._groups) == 1:
-                return reach
-            limit = reach
-        return 0
+        limit, agreed = request.num_tokens - 1, -1
+        while limit != agreed:
+            agreed = limit
+            for group in self._groups:
+                limit = group.longest_hit_tokens(request.block_hashes, limit)
+            if len(self._groups) == 1:
+                break
+        return limit
 
     def num_blocks_wanted(self, request: Request, num_tokens: int, hit: PrefixHit | None = None) -> int:
-        """Free blocks that it takes to let the request hold that many tokens; cached ones that are free count too."""
+        """Free blocks that it takes now to let the request hold that many tokens, with cached ones that are free."""
         found = (hit or self._no_hit).blocks
-        missing = sum(
-            group.num_missing_blocks(request.request_id, num_tokens, len(blocks))
-            for group, blocks in zip(self._groups, found, strict=True)
-        )
-        revived = sum(block.ref_count == 0 and not block.is_null for blocks in found for block in blocks)
-        return missing + revived
+        groups = zip(self._groups, found, strict=True)
+        missing = sum(group.num_missing_blocks(request.request_id, num_tokens, blocks) for group, blocks in groups)
+        return missing + _num_revived(found)
+
+    def num_blocks_to_come(self, request: Request, hit: PrefixHit | None = None) -> int:
+        """Free blocks that it takes at most until all known tokens of the request are computed."""
+        if hit is None and request.num_slots >= len(request.token_ids):
+            return 0
+        found = (hit or self._no_hit).blocks
+        groups = zip(self._groups, found, strict=True)
+        num_tokens = request.num_tokens
+        to_come = sum(group.num_blocks_to_come(request.request_id, num_tokens, blocks) for group, blocks in groups)
+        return to_come + _num_revived(found)
 
     def allocate_slots(
         self, request: Request, num_new_tokens: int, hit: PrefixHit | None = None
@@ -107,11 +127,18 @@ class KVCacheManager:
             hit: a prefix to start with, for a request that holds nothing.
 
         Returns:
-            Ids of the newly allocated blocks, one list a group, those of the hit not included. None, with nothing
-            changed but blocks given back that no later token reads, if there aren't enough free blocks.
+            Ids of the newly allocated blocks, one list a group, those of the hit not included; not to be changed.
+            None, with nothing changed but blocks given back that no later token reads, if there aren't enough free
+            blocks.
         """
         start = hit.num_tokens if hit else request.num_computed_tokens
         num_tokens = start + num_new_tokens
+        if num_tokens <= request.num_slots:
+            return self._no_new_blocks
+        return self._grow(request, num_tokens, hit)
+
+    def _grow(self, request: Request, num_tokens: int, hit: PrefixHit | None) -> list[list[int]] | None:
+        # Only here, not in every step: until now the request took nothing more.
         for group in self._groups:
             group.drop_unread(request.request_id, request.num_computed_tokens)
         if self.num_blocks_wanted(request, num_tokens, hit) > self.pool.num_free_blocks:
@@ -120,7 +147,9 @@ class KVCacheManager:
             # Before anything is allocated, or a group could be given a block that another one has just found.
             for group, blocks in zip(self._groups, hit.blocks, strict=True):
                 group.take_hit(request.request_id, blocks)
-        return [group.grow(request.request_id, num_tokens) for group in self._groups]
+        new_block_ids = [group.grow(request.request_id, num_tokens) for group in self._groups]
+        request.num_slots = min(group.num_slots(request.request_id) for group in self._groups)
+        return new_block_ids
 
     def block_ids(self, request: Request) -> list[list[int]]:
         """The request's block tables, one a group."""
@@ -128,18 +157,27 @@ class KVCacheManager:
 
     def cache_blocks(self, request: Request) -> None:
         """Make the request's full blocks findable, as far as its tokens are computed. Call only after the step."""
-        if self._hasher is None:
+        if self._hasher is None or request.num_computed_tokens < request.next_block_end:
             return
-        if request.num_computed_tokens // self._hasher.block_size > len(request.block_hashes):
+        size = self._hasher.block_size
+        num_full = request.num_computed_tokens // size
+        if num_full > len(request.block_hashes):
             self._hasher.extend(request)
         for group in self._groups:
-            group.cache_full_blocks(request.request_id, request.block_hashes, request.num_computed_tokens)
+            group.cache_full_blocks(request)
+        request.next_block_end = (num_full + 1) * size
 
     def free(self, request: Request) -> None:
         """Give back all blocks of the request; what is cached of them stays findable until it is reused."""
         for group in self._groups:
             group.free(request.request_id)
+        request.num_slots = request.next_block_end = 0
 
     def reset_prefix_cache(self) -> bool:
         """Forget what is cached. False (and nothing done) while a request holds blocks."""
         return self.pool.reset_cache()
+
+
+def _num_revived(found: Sequence[Sequence[KVCacheBlock]]) -> int:
+    """Blocks of a hit that leave the free list."""
+    return sum(block.ref_count == 0 and not block.is_null for blocks in found for block in blocks)

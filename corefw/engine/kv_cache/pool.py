@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from corefw.engine.kv_cache.block import FreeBlockQueue, KVCacheBlock
 from corefw.engine.kv_cache.hash_map import BlockHashMap
+from corefw.engine.kv_cache.hashing import split_cache_key
 from corefw.errors import EngineError
+from corefw.messages.kv_events import BlockRemoved, CacheCleared, KVEvent
 
-__all__ = ["BlockPool"]
+__all__ = ["BlockPool", "KVEventListener"]
+
+KVEventListener = Callable[[KVEvent], None]
 
 
 class BlockPool:
     """All blocks of the cache. Block 0 is the null block: it fills table entries that need no block.
 
     A cached block that nobody holds is free and still found by its key, until it is reused for something else.
+
+    Args:
+        num_blocks: the null block included.
+        listeners: told when contents become findable for the first time and when they no longer are; they must be
+            quick, must not raise and must not call back.
     """
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, listeners: Sequence[KVEventListener] = ()) -> None:
         if num_blocks < 2:
             raise EngineError(f"a block pool needs 2 blocks, one of them the null block; got {num_blocks}")
         self.null_block = KVCacheBlock(0, is_null=True)
         self.blocks = [self.null_block, *(KVCacheBlock(block_id) for block_id in range(1, num_blocks))]
         self._free = FreeBlockQueue(self.blocks[1:])
         self._cached = BlockHashMap()
+        self._listeners = tuple(listeners)
 
     @property
     def num_free_blocks(self) -> int:
@@ -86,13 +96,17 @@ class BlockPool:
             else:
                 self._free.append(block)
 
-    def cache(self, block: KVCacheBlock, key: bytes) -> None:
-        """Make a full, computed block findable. A key it had before (a part of a block) is replaced."""
+    def cache(self, block: KVCacheBlock, key: bytes) -> bool:
+        """Make a full, computed block findable. A key it had before (a part of a block) is replaced.
+
+        Returns:
+            Whether no block with those contents was findable before.
+        """
         if block.is_null or block.cache_key == key:
-            return
+            return False
         self._forget(block)
         block.cache_key = key
-        self._cached.add(key, block)
+        return self._cached.add(key, block)
 
     def lookup(self, key: bytes) -> KVCacheBlock | None:
         """A block with those contents, if there is one."""
@@ -105,9 +119,24 @@ class BlockPool:
         for block in self.blocks:
             block.cache_key = None
         self._cached.clear()
+        self.tell(CacheCleared())
         return True
 
+    @property
+    def has_listeners(self) -> bool:
+        """Whether events are worth making."""
+        return bool(self._listeners)
+
+    def tell(self, event: KVEvent) -> None:
+        """Let the listeners know."""
+        for listener in self._listeners:
+            listener(event)
+
     def _forget(self, block: KVCacheBlock) -> None:
-        if block.cache_key is not None:
-            self._cached.discard(block.cache_key, block)
-            block.cache_key = None
+        key = block.cache_key
+        if key is None:
+            return
+        block.cache_key = None
+        if self._cached.discard(key, block) and self._listeners:
+            block_hash, group_id = split_cache_key(key)
+            self.tell(BlockRemoved(block_hash=block_hash, group=group_id))

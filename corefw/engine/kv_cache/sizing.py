@@ -22,6 +22,7 @@ __all__ = ["plan_runtime"]
 Decision = tuple[str, str, str]
 _MIN_BLOCKS = 2  # the null block, and one to work with
 _MIN_MODEL_LEN = 2  # a token of prompt, and one of output
+_MAX_STRETCH = 1.25  # up to so much more layers than the smallest kind has, a kind of layers stays one group
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,9 @@ def plan_runtime(
 ) -> tuple[RuntimePlan, list[KVCacheSpec]]:
     """Size the KV cache for all ranks alike.
 
-    Every rank gets the same number of blocks: what the rank with the least room holds. A block takes one page in each
-    of a rank's layers.
+    Every rank gets the same number of blocks: what the rank with the least room holds. A block belongs to one group at
+    a time and takes a page in each of its layers. Groups with pages of one size use the same memory: the first layers
+    of all of them have the same pages, told apart by who holds the block, and so have the second ones, and so on.
 
     Args:
         config: what the user set.
@@ -53,8 +55,8 @@ def plan_runtime(
         raise ConfigError("no worker reported its KV-cache layers; the executor gave no report")
     registry = SpecRegistry.from_plugins(plugins)
     groups = _group_layers(reports, registry)
-    num_blocks, decision = _count_blocks(config, reports)
-    bytes_per_block = max(_bytes_per_block(report) for report in reports)
+    num_blocks, decision = _count_blocks(config, reports, groups)
+    bytes_per_block = max(_bytes_per_block(report, groups) for report in reports)
     max_model_len, fitted = _fit_length(config, groups, registry, num_blocks, bytes_per_block)
     plan = RuntimePlan(
         num_blocks=num_blocks,
@@ -63,7 +65,7 @@ def plan_runtime(
         kv_cache_bytes=num_blocks * bytes_per_block,
         attention_backend=reports[0].attention_backend,
         layer_groups=tuple(group.layers for group in groups),
-        decisions=(*reports[0].decisions, decision, *fitted),
+        decisions=(*reports[0].decisions, *_describe(groups, registry), decision, *fitted),
     )
     return plan, [group.spec for group in groups]
 
@@ -88,17 +90,50 @@ def _group_layers(reports: Sequence[WorkerReport], registry: SpecRegistry) -> li
             layers.setdefault(key, []).append(layer)
     if not specs:
         raise ConfigError("the model has no layer with a KV cache; this scheduler can't serve it")
-    return [_Group(spec, tuple(layers[key])) for key, spec in specs.items()]
+    return [
+        _Group(specs[key], tuple(names[start : start + size]))
+        for key, names in layers.items()
+        for size in [_layers_per_group([len(layers[other]) for other in layers if other[1] == key[1]])]
+        for start in range(0, len(names), size)
+    ]
 
 
-def _bytes_per_block(report: WorkerReport) -> int:
-    return sum(spec.page_bytes for spec in report.kv_cache_specs.values())
+def _layers_per_group(num_layers: Sequence[int]) -> int:
+    """How many layers a group of each kind has, where the kinds have so many layers and share memory.
+
+    A block of a group with fewer layers than another one leaves pages unused. So the kind with the fewest layers makes
+    one group and the others are cut into groups of that size; kinds of nearly equal size aren't worth cutting.
+    """
+    fewest, most = min(num_layers), max(num_layers)
+    return most if most <= _MAX_STRETCH * fewest else fewest
 
 
-def _count_blocks(config: EngineConfig, reports: Sequence[WorkerReport]) -> tuple[int, Decision]:
+def _bytes_per_block(report: WorkerReport, groups: Sequence[_Group]) -> int:
+    """What a block takes on a rank: for each size of page as many as the largest group has layers there."""
+    pages: dict[int, int] = {}
+    for group in groups:
+        sizes = [report.kv_cache_specs[name].page_bytes for name in group.layers if name in report.kv_cache_specs]
+        if sizes:
+            pages[sizes[0]] = max(pages.get(sizes[0], 0), len(sizes))
+    return sum(page_bytes * count for page_bytes, count in pages.items())
+
+
+def _describe(groups: Sequence[_Group], registry: SpecRegistry) -> list[Decision]:
+    if len(groups) == 1:
+        return []
+    kinds: dict[str, list[int]] = {}
+    for group in groups:
+        kinds.setdefault(type(registry.resolve(group.spec)).__name__, []).append(len(group.layers))
+    parts = [f"{len(sizes)} of {max(sizes)} layers ({name})" for name, sizes in kinds.items()]
+    return [("kv_cache_groups", str(len(groups)), ", ".join(parts))]
+
+
+def _count_blocks(
+    config: EngineConfig, reports: Sequence[WorkerReport], groups: Sequence[_Group]
+) -> tuple[int, Decision]:
     override, memory = config.cache.num_gpu_blocks_override, config.cache.kv_cache_memory
     room = {
-        rank: max(0, memory or report.available_kv_bytes) // _bytes_per_block(report)
+        rank: max(0, memory or report.available_kv_bytes) // _bytes_per_block(report, groups)
         for rank, report in enumerate(reports)
         if report.kv_cache_specs
     }
@@ -108,7 +143,7 @@ def _count_blocks(config: EngineConfig, reports: Sequence[WorkerReport]) -> tupl
         return override, ("num_blocks", str(override), f"--num-gpu-blocks-override (memory would give {num_blocks})")
     source = "--kv-cache-memory" if memory else f"measured on rank {rank}"
     available = f"{max(0, memory or reports[rank].available_kv_bytes)} bytes ({source})"
-    bytes_per_block = _bytes_per_block(reports[rank])
+    bytes_per_block = _bytes_per_block(reports[rank], groups)
     if num_blocks < _MIN_BLOCKS:
         raise ConfigError(
             f"the KV cache needs at least {_MIN_BLOCKS} blocks of {bytes_per_block} bytes and has {available}; raise "
@@ -122,8 +157,12 @@ def _fit_length(
 ) -> tuple[int, tuple[Decision, ...]]:
     """The context length, shortened to what one request alone can hold, unless the user insists on it."""
 
+    max_step_tokens = config.scheduler.max_num_batched_tokens
+
     def wanted_blocks(num_tokens: int) -> int:
-        return sum(registry.resolve(group.spec).num_blocks_for(group.spec, num_tokens) for group in groups)
+        return sum(
+            registry.resolve(group.spec).max_blocks_held(group.spec, num_tokens, max_step_tokens) for group in groups
+        )
 
     asked = config.max_model_len
     usable = num_blocks - 1  # without the null block

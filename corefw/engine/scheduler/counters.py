@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from corefw.engine.request import Request
+from corefw.messages.outputs import SchedulerStats
 
 __all__ = ["Counters"]
 
@@ -27,6 +28,20 @@ class Counters:
 
     def count_computed(self, request: Request, num_tokens: int) -> None:
         """So many tokens were just added to the request's computed ones."""
-        num_before = request.num_computed_tokens - num_tokens
-        num_prompt = request.num_prompt_tokens
-        self.num_prompt_tokens += min(request.num_computed_tokens, num_prompt) - min(num_before, num_prompt)
+        num_left = request.num_prompt_tokens - (request.num_computed_tokens - num_tokens)
+        if num_left > 0:
+            self.num_prompt_tokens += min(num_tokens, num_left)
+
+    def stats(self, num_running: int, num_waiting: int, kv_usage: float) -> SchedulerStats:
+        """The totals, with the gauges of this moment."""
+        return SchedulerStats(
+            num_running=num_running,
+            num_waiting=num_waiting,
+            kv_usage=kv_usage,
+            num_preemptions=self.num_preemptions,
+            prefix_queries_tokens=self.prefix_queries_tokens,
+            prefix_hits_tokens=self.prefix_hits_tokens,
+            num_prompt_tokens=self.num_prompt_tokens,
+            num_generation_tokens=self.num_generation_tokens,
+            num_steps=self.num_steps,
+        )

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, ClassVar
 
 from corefw.config.engine_config import EngineConfig
 from corefw.config.runtime_plan import RuntimePlan
-from corefw.engine.kv_cache.hashing import BlockHasher
+from corefw.engine.kv_cache.events import KVEventRecorder
+from corefw.engine.kv_cache.hashing import BlockHasher, hash_algorithm
 from corefw.engine.kv_cache.manager import KVCacheManager, PrefixHit
 from corefw.engine.kv_cache.specs import SpecRegistry
 from corefw.engine.request import Request, RequestStatus
 from corefw.engine.scheduler.blocking import BlockedRequests, Blocker
+from corefw.engine.scheduler.chunking import share_limit
 from corefw.engine.scheduler.counters import Counters
 from corefw.engine.scheduler.intake import check_request
 from corefw.engine.scheduler.logprobs import LogprobsByRow, RowLogprobs
-from corefw.engine.scheduler.news import News
+from corefw.engine.scheduler.news import news_of
 from corefw.engine.scheduler.step import StepBuilder
 from corefw.engine.scheduler.stopping import Stop, check_stop
 from corefw.engine.scheduler.waiting import WaitingQueue
@@ -24,13 +25,19 @@ from corefw.errors import EngineError, PluginError, RequestError
 from corefw.interfaces.kv_cache import KVCacheSpec
 from corefw.interfaces.scheduler import Scheduler, SchedulerStrategy
 from corefw.messages.outputs import EngineCoreOutput, FinishReason, ModelRunnerOutput, SchedulerStats
+from corefw.messages.kv_events import KVEventBatch
 from corefw.messages.request import EngineCoreRequest, PlainDict
 from corefw.messages.scheduling import SchedulerOutput
+from corefw.observability.logging import get_logger
 
 if TYPE_CHECKING:
     from corefw.plugin_system.manager import PluginManager
 
 __all__ = ["DefaultScheduler"]
+
+_NO_EXTRA: PlainDict = {}
+
+_log = get_logger(__name__)
 
 
 class DefaultScheduler(Scheduler):
@@ -51,14 +58,23 @@ class DefaultScheduler(Scheduler):
         self._limits = config.scheduler
         self._max_model_len = plan.max_model_len
         self._strategy: SchedulerStrategy = plugins.get("scheduler_strategies", config.scheduler.scheduling_policy)()
-        caching = config.cache.enable_prefix_caching
-        hasher = BlockHasher(plan.block_size, config.cache.prefix_caching_hash_algo) if caching else None
-        self._kv = KVCacheManager(group_specs, SpecRegistry.from_plugins(plugins), plan.num_blocks, hasher)
+        self._max_active = config.scheduler.max_num_active_seqs or config.scheduler.max_num_seqs
+        self._events = KVEventRecorder() if config.cache.kv_events else None
+        self._kv = KVCacheManager(
+            group_specs,
+            SpecRegistry.from_plugins(plugins),
+            plan.num_blocks,
+            _make_hasher(config, plan.block_size),
+            max_step_tokens=config.scheduler.max_num_batched_tokens,
+            listeners=(self._events,) if self._events else (),
+        )
+        self._num_watermark_blocks = int(config.scheduler.watermark * (plan.num_blocks - 1))
         self._num_groups = len(group_specs)
         self._requests: dict[str, Request] = {}
         self._waiting = WaitingQueue(self._strategy)
         self._blocked = BlockedRequests()
         self._running: list[Request] = []
+        self._any_ended = False
         # For the worker with the next step, and for the front end with the next update.
         self._finished_ids: list[str] = []
         self._pending_outputs: list[EngineCoreOutput] = []
@@ -78,14 +94,13 @@ class DefaultScheduler(Scheduler):
         stop = check_stop(added, self._max_model_len) if request.prior_output_ids else None
         if stop:
             # Whoever had it before died between its last token and its end.
-            end = News(finish_reason=stop.reason, stop_reason=stop.token_id)
-            self._pending_outputs.append(self._finish(added, end))
+            self._pending_outputs.append(self._finish(added, stop.reason, stop_reason=stop.token_id))
 
     def finish_requests(self, request_ids: Sequence[str], reason: FinishReason) -> list[EngineCoreOutput]:
         unique_ids = dict.fromkeys(request_ids)
         known = [self._requests[request_id] for request_id in unique_ids if request_id in self._requests]
-        outputs = [self._finish(request, News(finish_reason=reason)) for request in known]
-        self._drop_finished()
+        outputs = [self._finish(request, reason) for request in known]
+        self._drop_ended()
         return outputs
 
     def block(self, request_id: str, blocker: Blocker) -> None:
@@ -111,7 +126,9 @@ class DefaultScheduler(Scheduler):
         for request in self._blocked.take_ready():
             request.move_to(RequestStatus.WAITING)
             self._waiting.add(request)
-        step = StepBuilder(self._limits.max_num_batched_tokens, self._num_groups)
+        num_eligible = min(len(self._running) + len(self._waiting), self._max_active)
+        max_share = share_limit(self._limits, num_eligible)
+        step = StepBuilder(self._limits.max_num_batched_tokens, self._num_groups, max_share)
         self._schedule_running(step)
         if not step.preempted_ids:
             self._admit_waiting(step)
@@ -121,16 +138,18 @@ class DefaultScheduler(Scheduler):
         return step.build(self._step, finished_ids)
 
     def _schedule_running(self, step: StepBuilder) -> None:
-        index = 0
-        while index < len(self._running) and step.token_budget > 0:
-            request = self._running[index]
-            num_tokens = self._chunk(request, request.num_tokens - request.num_computed_tokens, step.token_budget)
-            while (new_block_ids := self._kv.allocate_slots(request, num_tokens)) is None:
+        index, running, allocate_slots = 0, self._running, self._kv.allocate_slots
+        while index < len(running) and step.token_budget > 0:
+            request = running[index]
+            num_tokens = len(request.token_ids) - request.num_computed_tokens
+            if num_tokens > 1:
+                num_tokens = self._chunk(request, num_tokens, step)
+            while (new_block_ids := allocate_slots(request, num_tokens)) is None:
                 index -= self._make_room(request, step)
                 if request.status is not RequestStatus.RUNNING:
                     break
             else:
-                step.add(request, num_tokens, new_block_ids)
+                step.go_on(request, num_tokens, new_block_ids)
                 index += 1
 
     def _make_room(self, request: Request, step: StepBuilder) -> int:
@@ -154,28 +173,34 @@ class DefaultScheduler(Scheduler):
         return int(had_share)
 
     def _admit_waiting(self, step: StepBuilder) -> None:
+        if not self._waiting:
+            return
         # Blocks that prefills on their way will still want.
-        num_reserved = sum(self._kv.num_blocks_wanted(request, request.num_tokens) for request in self._running)
-        while step.token_budget > 0 and len(self._running) < self._limits.max_num_seqs:
+        num_reserved = sum(self._kv.num_blocks_to_come(request) for request in self._running)
+        while step.token_budget > 0 and len(self._running) < self._max_active:
             request = self._waiting.peek()
             if request is None or self._strategy.may_admit(request, len(self._running)) is not None:
                 return
             hit = self._kv.get_computed_blocks(request)
-            num_tokens = self._admission_chunk(request, hit, step.token_budget)
+            num_tokens = self._admission_chunk(request, hit, step)
             if num_tokens == 0:
                 return
-            if not self._fits_whole(request, hit, num_reserved):
+            if not self._has_room(request, num_tokens, hit, num_reserved):
                 if self._running:
                     return
                 self._fail_alone(request)
                 continue
             self._admit(request, num_tokens, hit, step)
-            num_reserved += self._kv.num_blocks_wanted(request, request.num_tokens)
+            num_reserved += self._kv.num_blocks_to_come(request)
 
-    def _fits_whole(self, request: Request, hit: PrefixHit, num_reserved: int) -> bool:
-        """Whether all known tokens fit, not just a first chunk: else two long prompts would preempt each other."""
-        wanted = self._kv.num_blocks_wanted(request, request.num_tokens, hit)
-        return wanted + num_reserved <= self._kv.pool.num_free_blocks
+    def _has_room(self, request: Request, num_tokens: int, hit: PrefixHit, num_reserved: int) -> bool:
+        """Whether a request fits beside those that run; all of it, or two long prompts would preempt each other."""
+        if self._limits.full_sequence_must_fit:
+            num_wanted = self._kv.num_blocks_to_come(request, hit)
+        else:
+            num_wanted = self._kv.num_blocks_wanted(request, hit.num_tokens + num_tokens, hit)
+        num_kept_free = self._num_watermark_blocks if self._running else 0
+        return num_wanted + num_reserved + num_kept_free <= self._kv.pool.num_free_blocks
 
     def _admit(self, request: Request, num_tokens: int, hit: PrefixHit, step: StepBuilder) -> None:
         new_block_ids = self._kv.allocate_slots(request, num_tokens, hit)
@@ -184,19 +209,20 @@ class DefaultScheduler(Scheduler):
         request.move_to(RequestStatus.RUNNING)
         request.num_computed_tokens = hit.num_tokens
         self._running.append(request)
-        step.add(request, num_tokens, new_block_ids, self._kv.block_ids(request))
+        step.begin(request, num_tokens, new_block_ids, self._kv.block_ids(request))
         if request.num_cached_tokens is None:
             request.num_cached_tokens = min(hit.num_tokens, request.num_prompt_tokens)
             if self._kv.caches_prefixes:
                 self._counters.count_lookup(request)
 
-    def _chunk(self, request: Request, num_new_tokens: int, token_budget: int) -> int:
-        num_tokens = min(num_new_tokens, token_budget)
+    def _chunk(self, request: Request, num_new_tokens: int, step: StepBuilder) -> int:
+        limit = min(step.token_budget, step.max_share)
+        num_tokens = min(num_new_tokens, limit)
         if not self._limits.enable_chunked_prefill:
             return num_tokens
-        return max(1, min(num_tokens, self._strategy.chunk_tokens(request, num_new_tokens, token_budget)))
+        return max(1, min(num_tokens, self._strategy.chunk_tokens(request, num_new_tokens, limit)))
 
-    def _admission_chunk(self, request: Request, hit: PrefixHit, token_budget: int) -> int:
+    def _admission_chunk(self, request: Request, hit: PrefixHit, step: StepBuilder) -> int:
         """Tokens of a request's first step; 0 when it has to wait for a step with more room.
 
         Without chunked prefill that is all or nothing, but for a request that has grown beyond a whole step's budget
@@ -204,9 +230,9 @@ class DefaultScheduler(Scheduler):
         """
         num_new_tokens = request.num_tokens - hit.num_tokens
         chunked = self._limits.enable_chunked_prefill or num_new_tokens > self._limits.max_num_batched_tokens
-        if not chunked and num_new_tokens > token_budget:
+        if not chunked and num_new_tokens > step.token_budget:
             return 0
-        return self._chunk(request, num_new_tokens, token_budget)
+        return self._chunk(request, num_new_tokens, step)
 
     # A step's result.
 
@@ -214,23 +240,23 @@ class DefaultScheduler(Scheduler):
         outputs = self._take_pending()
         rows = {request_id: row for row, request_id in enumerate(result.request_ids)}
         logprobs = LogprobsByRow(result.logprobs)
-        for request in self._still_running(scheduled):
+        for request, num_tokens in self._still_running(scheduled):
             row = rows.get(request.request_id, -1)
             sampled = result.sampled_token_ids[row] if row >= 0 else []
-            error = result.failed.get(request.request_id)
-            error = error or self._advance(request, scheduled.num_scheduled_tokens[request.request_id], len(sampled))
+            error = result.failed.get(request.request_id) if result.failed else None
+            error = error or self._advance(request, num_tokens, len(sampled))
             if error:
-                outputs.append(self._finish(request, News(finish_reason=FinishReason.ERROR, error=error)))
+                outputs.append(self._finish(request, FinishReason.ERROR, error=error))
             elif sampled:
-                extra = result.extra.get(request.request_id, {})
+                extra = result.extra.get(request.request_id, _NO_EXTRA)
                 outputs.append(self._take_tokens(request, sampled, logprobs.row(row), extra))
-        self._drop_finished()
+        self._drop_ended()
         return outputs
 
     def _advance(self, request: Request, num_tokens: int, num_sampled: int) -> str | None:
         """Count a step's tokens as computed. An error when the worker sampled where it shouldn't have, or didn't."""
         request.num_computed_tokens += num_tokens
-        is_due = request.num_computed_tokens == request.num_tokens
+        is_due = request.num_computed_tokens == len(request.token_ids)
         if (num_sampled > 0) != is_due:
             expected = "one was due" if is_due else "known tokens were still to be computed"
             return f"the worker sampled {num_sampled} tokens when {expected}"
@@ -239,69 +265,80 @@ class DefaultScheduler(Scheduler):
         return None
 
     def _take_tokens(
-        self, request: Request, sampled: Sequence[int], logprobs: RowLogprobs | None, extra: PlainDict
+        self, request: Request, sampled: list[int], logprobs: RowLogprobs | None, extra: PlainDict
     ) -> EngineCoreOutput:
         taken, stop = self._append(request, sampled)
         self._counters.num_generation_tokens += len(taken)
         num_logprobs = request.params.logprobs
-        news = News(
-            token_ids=taken,
+        if stop:
+            self._end(request, stop.reason)
+        return news_of(
+            request,
+            taken,
             logprobs=logprobs.take(len(taken), num_logprobs) if logprobs and num_logprobs is not None else None,
             finish_reason=stop.reason if stop else None,
             stop_reason=stop.token_id if stop else None,
             extra=extra,
         )
-        return self._finish(request, news) if stop else news.output_of(request)
 
-    def _append(self, request: Request, sampled: Sequence[int]) -> tuple[list[int], Stop | None]:
+    def _append(self, request: Request, sampled: list[int]) -> tuple[list[int], Stop | None]:
         """Append tokens up to the one that ends the output; what was sampled behind it is dropped."""
         for count, token_id in enumerate(sampled, start=1):
             request.token_ids.append(token_id)
             stop = check_stop(request, self._max_model_len)
             if stop:
-                return list(sampled[:count]), stop
-        return list(sampled), None
+                return sampled[:count], stop
+        return sampled, None
 
     def fail_step(self, scheduled: SchedulerOutput, error: str) -> list[EngineCoreOutput]:
         outputs = self._take_pending()
-        for request in self._still_running(scheduled):
-            outputs.append(self._finish(request, News(finish_reason=FinishReason.ERROR, error=error)))
-        self._drop_finished()
+        for request, _ in self._still_running(scheduled):
+            outputs.append(self._finish(request, FinishReason.ERROR, error=error))
+        self._drop_ended()
         # The worker may have failed before it forgot these; to be told twice doesn't hurt it.
         again = [*scheduled.finished_request_ids, *scheduled.preempted_request_ids]
         self._finished_ids = list(dict.fromkeys([*self._finished_ids, *again]))
         return outputs
 
-    def _still_running(self, scheduled: SchedulerOutput) -> Iterator[Request]:
-        """The step's requests, without those that ended while it ran."""
-        for request_id in scheduled.num_scheduled_tokens:
-            request = self._requests.get(request_id)
-            if request is not None and request.status is RequestStatus.RUNNING:
-                yield request
+    def _still_running(self, scheduled: SchedulerOutput) -> Iterator[tuple[Request, int]]:
+        """The step's requests with their tokens, without those that ended while it ran."""
+        requests, running = self._requests, RequestStatus.RUNNING
+        for request_id, num_tokens in scheduled.num_scheduled_tokens.items():
+            request = requests.get(request_id)
+            if request is not None and request.status is running:
+                yield request, num_tokens
 
     # Ends.
 
-    def _finish(self, request: Request, news: News) -> EngineCoreOutput:
-        """End a request and make its terminal output. A running one stays in ``_running`` until ``_drop_finished``."""
-        assert news.finish_reason is not None, "an end has a reason"
+    def _finish(
+        self, request: Request, reason: FinishReason, *, stop_reason: int | None = None, error: str | None = None
+    ) -> EngineCoreOutput:
+        """End a request without a token; returns its terminal output."""
+        self._end(request, reason)
+        return news_of(request, [], finish_reason=reason, stop_reason=stop_reason, error=error)
+
+    def _end(self, request: Request, reason: FinishReason) -> None:
+        """End a request. A running one stays in ``_running`` until ``_drop_ended``."""
         if request in self._waiting:
             self._waiting.remove(request)
         elif request in self._blocked:
             self._blocked.remove(request)
-        request.move_to(RequestStatus.finished(news.finish_reason))
+        request.move_to(RequestStatus.finished(reason))
         self._kv.free(request)
+        self._any_ended = True
         del self._requests[request.request_id]
         self._finished_ids.append(request.request_id)
-        return news.output_of(request)
 
     def _fail_alone(self, request: Request) -> None:
         """End a request that has the whole pool to itself and still not enough."""
         num_blocks = len(self._kv.pool.blocks) - 1
         error = f"a sequence of {request.num_tokens} tokens needs more than the {num_blocks} blocks of the KV cache"
-        self._pending_outputs.append(self._finish(request, News(finish_reason=FinishReason.ERROR, error=error)))
+        self._pending_outputs.append(self._finish(request, FinishReason.ERROR, error=error))
 
-    def _drop_finished(self) -> None:
-        self._running = [request for request in self._running if not request.status.is_finished]
+    def _drop_ended(self) -> None:
+        if self._any_ended:
+            self._running = [request for request in self._running if request.status is RequestStatus.RUNNING]
+            self._any_ended = False
 
     def _take_pending(self) -> list[EngineCoreOutput]:
         outputs, self._pending_outputs = self._pending_outputs, []
@@ -314,12 +351,24 @@ class DefaultScheduler(Scheduler):
         return bool(queued) or self._blocked.any_ready()
 
     def stats(self) -> SchedulerStats:
-        return SchedulerStats(
-            num_running=len(self._running),
-            num_waiting=len(self._waiting) + len(self._blocked),
-            kv_usage=self._kv.pool.usage,
-            **asdict(self._counters),
-        )
+        num_waiting = len(self._waiting) + len(self._blocked)
+        return self._counters.stats(len(self._running), num_waiting, self._kv.pool.usage)
 
     def reset_prefix_cache(self) -> bool:
         return self._kv.reset_prefix_cache()
+
+    def take_kv_events(self) -> KVEventBatch | None:
+        return self._events.take() if self._events else None
+
+
+def _make_hasher(config: EngineConfig, block_size: int) -> BlockHasher | None:
+    if not config.cache.enable_prefix_caching:
+        return None
+    algorithm = hash_algorithm(config.cache.prefix_caching_hash_algo)
+    if config.cache.kv_events and not algorithm.is_reproducible:
+        _log.warning(
+            "KV events carry hashes that no other process can make: %s has a random seed here; set PYTHONHASHSEED to "
+            "the same number everywhere, or use --prefix-caching-hash-algo sha256",
+            algorithm.name,
+        )
+    return BlockHasher(block_size, algorithm)

@@ -2,81 +2,104 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
 from corefw.engine.request import Request
 from corefw.messages.scheduling import CachedRequests, NewRequest, SchedulerOutput
 
 __all__ = ["StepBuilder"]
 
+BlockIds = list[list[int]]
 
-@dataclass(slots=True)
-class _Share:
-    """What one request takes of a step.
 
-    ``block_ids`` is set for a request that the worker doesn't hold: all its blocks.
+class StepBuilder:
+    """Collects shares under a token budget; a share can be given back until the step is built.
+
+    Attributes:
+        token_budget: tokens that are left.
+        max_share: tokens that one request may have at most.
+        preempted_ids: requests that the worker has to forget.
     """
 
-    request: Request
-    num_tokens: int
-    new_block_ids: list[list[int]]
-    block_ids: list[list[int]] | None
+    __slots__ = (
+        "_all_blocks",
+        "_fresh_blocks",
+        "_held",
+        "_num_groups",
+        "_num_tokens",
+        "max_share",
+        "preempted_ids",
+        "token_budget",
+    )
 
-
-@dataclass(slots=True)
-class StepBuilder:
-    """Collects shares under a token budget; a share can be given back until the step is built."""
-
-    token_budget: int
-    num_groups: int
-    preempted_ids: list[str] = field(default_factory=list)
-    _shares: dict[str, _Share] = field(default_factory=dict)
+    def __init__(self, token_budget: int, num_groups: int, max_share: int | None = None) -> None:
+        self.token_budget = token_budget
+        self.max_share = token_budget if max_share is None else max_share
+        self.preempted_ids: list[str] = []
+        self._num_groups = num_groups
+        self._num_tokens: dict[str, int] = {}
+        # Requests that the worker holds, and those that it doesn't with all their blocks.
+        self._held: dict[str, tuple[Request, BlockIds]] = {}
+        self._all_blocks: dict[str, tuple[Request, BlockIds]] = {}
+        self._fresh_blocks: dict[str, BlockIds] = {}
 
     @property
     def has_shares(self) -> bool:
         """Whether there is anything to compute."""
-        return bool(self._shares)
+        return bool(self._num_tokens)
 
-    def add(
-        self,
-        request: Request,
-        num_tokens: int,
-        new_block_ids: list[list[int]],
-        block_ids: list[list[int]] | None = None,
-    ) -> None:
-        """Give a request its share."""
-        self._shares[request.request_id] = _Share(request, num_tokens, new_block_ids, block_ids)
+    def go_on(self, request: Request, num_tokens: int, new_block_ids: BlockIds) -> None:
+        """Give a request that the worker holds its share."""
+        request_id = request.request_id
+        self._num_tokens[request_id] = num_tokens
+        self._held[request_id] = request, new_block_ids
+        if any(new_block_ids):
+            self._fresh_blocks[request_id] = new_block_ids
+        self.token_budget -= num_tokens
+
+    def begin(self, request: Request, num_tokens: int, new_block_ids: BlockIds, block_ids: BlockIds) -> None:
+        """Give a request that the worker doesn't hold its share; ``block_ids`` are all its blocks."""
+        request_id = request.request_id
+        self._num_tokens[request_id] = num_tokens
+        self._all_blocks[request_id] = request, block_ids
+        self._fresh_blocks[request_id] = new_block_ids
         self.token_budget -= num_tokens
 
     def take_back(self, request: Request) -> bool:
         """Note that the request was preempted, and take its tokens back. Whether it had a share already."""
-        self.preempted_ids.append(request.request_id)
-        share = self._shares.pop(request.request_id, None)
-        if share is None:
+        request_id = request.request_id
+        self.preempted_ids.append(request_id)
+        num_tokens = self._num_tokens.pop(request_id, None)
+        if num_tokens is None:
             return False
-        self.token_budget += share.num_tokens
+        del self._held[request_id]  # a request that begins is never preempted: admissions come last
+        self._fresh_blocks.pop(request_id, None)
+        self.token_budget += num_tokens
         return True
 
     def build(self, step: int, finished_ids: list[str]) -> SchedulerOutput:
         """The step as the executor gets it."""
-        shares = self._shares.values()
-        num_scheduled = {request_id: share.num_tokens for request_id, share in self._shares.items()}
         return SchedulerOutput(
             step=step,
-            new_requests=[_new_request(share.request, share.block_ids) for share in shares if share.block_ids],
-            cached_requests=_cached_requests([share for share in shares if not share.block_ids]),
-            num_scheduled_tokens=num_scheduled,
-            total_num_scheduled_tokens=sum(num_scheduled.values()),
+            new_requests=[_new_request(request, block_ids) for request, block_ids in self._all_blocks.values()],
+            cached_requests=_cached_requests(self._held),
+            num_scheduled_tokens=self._num_tokens,
+            total_num_scheduled_tokens=sum(self._num_tokens.values()),
             finished_request_ids=finished_ids,
             preempted_request_ids=self.preempted_ids,
-            block_ids_to_zero=[
-                [block_id for share in shares for block_id in share.new_block_ids[group]]
-                for group in range(self.num_groups)
-            ],
+            block_ids_to_zero=_join(self._fresh_blocks.values(), self._num_groups),
         )
 
 
-def _new_request(request: Request, block_ids: list[list[int]]) -> NewRequest:
+def _join(shares: Iterable[BlockIds], num_groups: int) -> BlockIds:
+    joined: BlockIds = [[] for _ in range(num_groups)]
+    for share in shares:
+        for block_ids, fresh in zip(joined, share, strict=True):
+            block_ids += fresh
+    return joined
+
+
+def _new_request(request: Request, block_ids: BlockIds) -> NewRequest:
     return NewRequest(
         request_id=request.request_id,
         prompt_ids=request.prompt_ids,
@@ -89,10 +112,11 @@ def _new_request(request: Request, block_ids: list[list[int]]) -> NewRequest:
     )
 
 
-def _cached_requests(shares: list[_Share]) -> CachedRequests:
+def _cached_requests(held: dict[str, tuple[Request, BlockIds]]) -> CachedRequests:
+    shares = held.values()
     return CachedRequests(
-        request_ids=[share.request.request_id for share in shares],
-        num_computed_tokens=[share.request.num_computed_tokens for share in shares],
-        num_output_tokens=[share.request.num_output_tokens for share in shares],
-        new_block_ids=[share.new_block_ids for share in shares],
+        request_ids=list(held),
+        num_computed_tokens=[request.num_computed_tokens for request, _ in shares],
+        num_output_tokens=[len(request.token_ids) - request.num_prompt_tokens for request, _ in shares],
+        new_block_ids=[new_block_ids for _, new_block_ids in shares],
     )

@@ -28,15 +28,16 @@ def check_stop(request: Request, max_model_len: int) -> Stop | None:
     1. The model's end tokens, unless they are to be ignored, then the client's stop tokens; both only from
        ``min_tokens`` output tokens on. 2. ``max_tokens``. 3. The context. So an end token at the limit is a stop.
     """
-    params = request.params
-    token_id = request.token_ids[-1]
-    if request.num_output_tokens >= params.min_tokens:
+    params, token_ids = request.params, request.token_ids
+    num_output_tokens = len(token_ids) - request.num_prompt_tokens
+    if num_output_tokens >= params.min_tokens:
+        token_id = token_ids[-1]
         if token_id in request.end_ids:
             return Stop(FinishReason.STOP)
         if token_id in request.stop_ids:
             return Stop(FinishReason.STOP, token_id)
-    if params.max_tokens is not None and request.num_output_tokens >= params.max_tokens:
+    if params.max_tokens is not None and num_output_tokens >= params.max_tokens:
         return Stop(FinishReason.LENGTH)
-    if request.num_tokens >= max_model_len:
+    if len(token_ids) >= max_model_len:
         return Stop(FinishReason.LENGTH)
     return None

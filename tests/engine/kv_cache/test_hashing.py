@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corefw.engine.kv_cache.hashing import BlockHasher, ExtraKey, ScaledHashes, cache_key, hash_block
+from corefw.engine.kv_cache.hashing import BlockHasher, ExtraKey, ScaledHashes, cache_key, hash_algorithm, hash_block
 from corefw.engine.request import Request
 from corefw.errors import ConfigError
 from corefw.messages.request import EngineCoreRequest
@@ -151,5 +151,5 @@ def test_a_longer_block_that_is_not_full_has_no_hash(index: int) -> None:
 
 
 def test_an_unknown_hash_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="'md5' is unknown; use one of sha256"):
-        BlockHasher(4, "md5")
+    with pytest.raises(ConfigError, match="'md5' is unknown; use one of sha256, xxhash"):
+        hash_algorithm("md5")

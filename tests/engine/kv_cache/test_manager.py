@@ -17,7 +17,7 @@ from tests.engine.kv_cache.layouts import Window, WindowSpec, full_spec, registr
 def make_manager(
     num_blocks: int = 20, specs: Sequence[KVCacheSpec] = (full_spec(),), hash_block: int = 4
 ) -> KVCacheManager:
-    return KVCacheManager(specs, registry(), num_blocks, BlockHasher(hash_block))
+    return KVCacheManager(specs, registry(), num_blocks, BlockHasher(hash_block), max_step_tokens=64)
 
 
 def make_request(name: str, tokens: Sequence[int], salt: str | None = None) -> Request:
@@ -130,7 +130,7 @@ def test_of_a_freed_prefix_the_end_is_evicted_first() -> None:
 
 
 def test_without_a_hasher_nothing_is_ever_found() -> None:
-    manager = KVCacheManager([full_spec()], registry(), 20, None)
+    manager = KVCacheManager([full_spec()], registry(), 20, None, max_step_tokens=64)
     compute(manager, make_request("a", range(12)))
     assert manager.get_computed_blocks(make_request("b", range(12))).num_tokens == 0
     assert not manager.caches_prefixes
@@ -165,7 +165,7 @@ def test_a_window_gives_back_the_blocks_that_no_token_reads_any_more() -> None:
     manager = make_manager(specs=[WindowSpec(block_size=4, window=6)])
     request = make_request("a", range(4))
     compute(manager, request)
-    grow(manager, request, 20)
+    grow(manager, request, 21)  # when it takes a new block, old ones go
     table = manager.block_ids(request)[0]
     assert table[:4] == [0, 0, 0, 0]
     assert 0 not in table[4:]
@@ -207,6 +207,6 @@ def test_a_plugin_that_counts_on_a_block_that_isnt_cached_is_found_out() -> None
     from corefw.engine.kv_cache.specs import SpecRegistry
 
     spec = WindowSpec(block_size=4, window=100)
-    manager = KVCacheManager([spec], SpecRegistry([Optimist()]), 10, BlockHasher(4))
+    manager = KVCacheManager([spec], SpecRegistry([Optimist()]), 10, BlockHasher(4), max_step_tokens=64)
     with pytest.raises(EngineError, match="Optimist reused block 0, which isn't cached"):
         manager.get_computed_blocks(make_request("a", range(9)))

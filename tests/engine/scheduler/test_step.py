@@ -26,8 +26,8 @@ def test_a_new_request_is_told_whole_and_a_held_one_as_a_difference() -> None:
     step, new, held = make_step(), request("new", prior_output_ids=[8]), request("held")
     held.num_computed_tokens = 5
     held.token_ids.append(7)
-    step.add(held, 1, [[6]])
-    step.add(new, 4, [[4, 5]], [[3, 4, 5]])
+    step.go_on(held, 1, [[6]])
+    step.begin(new, 4, [[4, 5]], [[3, 4, 5]])
     built = step.build(1, [])
     (told,) = built.new_requests
     assert (told.request_id, told.prompt_ids, told.output_ids) == ("new", new.prompt_ids, [8])
@@ -41,13 +41,13 @@ def test_a_new_request_is_told_whole_and_a_held_one_as_a_difference() -> None:
 
 def test_blocks_that_were_just_allocated_are_cleared_and_cached_ones_are_not() -> None:
     step = make_step()
-    step.add(request("a"), 4, [[4, 5]], [[3, 4, 5]])
+    step.begin(request("a"), 4, [[4, 5]], [[3, 4, 5]])
     assert step.build(1, []).block_ids_to_zero == [[4, 5]]
 
 
 def test_what_a_preempted_request_took_is_given_back() -> None:
     step, victim = make_step(), request("victim")
-    step.add(victim, 4, [[4]])
+    step.go_on(victim, 4, [[4]])
     assert step.token_budget == 16
     assert step.take_back(victim)
     built = step.build(1, [])

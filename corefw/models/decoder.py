@@ -5,77 +5,112 @@ Shapes: T tokens, R rows to sample from, E model width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
 
 from corefw.errors import ModelFormatError
+from corefw.models.decoder_layers import DecoderLayer, DecoderStyle, PreNormLayer
 from corefw.models.layers.attention import Attention
-from corefw.models.layers.norm import RMSNorm
 from corefw.models.layers.parameter import Parameter
+from corefw.models.layers.rope import RopeParameters, RotaryEmbedding, rope_parameters
 from corefw.models.layers.vocabulary import ParallelLMHead, VocabParallelEmbedding
+from corefw.models.shape import head_size, layer_kind
 from corefw.models.taps import Tap, install_taps
 
 if TYPE_CHECKING:
     from corefw.config.model_info import ModelInfo
     from corefw.models.layers.context import BuildContext
 
-__all__ = ["DecoderForCausalLM", "DecoderLayer"]
+__all__ = ["DecoderForCausalLM", "DecoderLayer", "activation_op"]
 
 _MAX_NAMES = 8  # in an error
-
-
-class DecoderLayer(nn.Module):
-    """One layer of a decoder.
-
-    ``forward(positions_T, hidden_TE, residual_TE | None)`` gives what the layer adds and the residual stream before
-    that addition; the next norm adds them up.
-
-    Attributes:
-        attention: the layer's attention, for binding pages and for taps.
-    """
-
-    attention: Attention
+_ACTIVATIONS = {"silu": "silu_and_mul", "gelu_pytorch_tanh": "gelu_tanh_and_mul"}
+_LAYER_KINDS = ("full_attention", "sliding_attention")
 
 
 class DecoderForCausalLM(nn.Module):
-    """A decoder of equal layers, with named tap points.
+    """A decoder of layers of one shape, with named tap points. A family says how it differs: ``style``, ``rope``.
 
     Tap points: ``layers.<i>.residual`` (the residual stream after layer i), ``layers.<i>.qkv`` (what attention gets),
     ``lm_head.input``, ``logits``. Only those in ``BuildContext.taps`` exist in the built model.
 
     Attributes:
-        packed: checkpoint module → (module that holds it here, shard id), by the last two parts of the name.
+        layer_class: of every layer; what ``build_layers`` makes.
+        packed: checkpoint module → (module that holds it here, shard id), by the last two parts of the name. A
+            checkpoint may have the joined module as well.
         ignored: endings of checkpoint names that are no weights.
         taps: by name, those that were built in.
         attention_layers: in layer order.
     """
 
-    packed: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    layer_class: ClassVar[Callable[..., DecoderLayer]] = PreNormLayer
+    packed: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "q_proj": ("qkv_proj", "q"),
+        "k_proj": ("qkv_proj", "k"),
+        "v_proj": ("qkv_proj", "v"),
+        "gate_proj": ("gate_up_proj", "gate"),
+        "up_proj": ("gate_up_proj", "up"),
+    }
     ignored: ClassVar[tuple[str, ...]] = ("rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached")
 
     def __init__(self, info: ModelInfo, build: BuildContext) -> None:
         super().__init__()
         config = info.hf_config
         width = int(config["hidden_size"])
+        self._style = self.style(config)
+        self._embedding_scale = _rounded(self._style.embedding_scale, build.dtype)
         self._tied = bool(config.get("tie_word_embeddings", False))
         self.embed_tokens = VocabParallelEmbedding(info.vocab_size, width, build)
         layers = self.build_layers(info, build)
         self.layers = nn.ModuleList(layers)
-        self.norm = RMSNorm(width, float(config["rms_norm_eps"]), build)
-        self.lm_head = ParallelLMHead(info.vocab_size, width, build, tied=self.embed_tokens if self._tied else None)
+        self.norm = self._style.norm(width, float(config["rms_norm_eps"]), build)
+        self.lm_head = ParallelLMHead(
+            info.vocab_size,
+            width,
+            build,
+            tied=self.embed_tokens if self._tied else None,
+            soft_cap=self._style.logit_cap,
+        )
         self.attention_layers: Sequence[Attention] = tuple(layer.attention for layer in layers)
         self.taps: Mapping[str, Tap] = install_taps(build.taps, layers, self.attention_layers, self.lm_head)
 
+    def style(self, config: Mapping[str, Any]) -> DecoderStyle:
+        """What the family does differently, from a configuration in Hugging Face terms."""
+        return DecoderStyle(activation=activation_op(config))
+
+    def rope(self, config: Mapping[str, Any], kind: str) -> RopeParameters:
+        """The rotary embedding of layers of one kind (see ``layer_kind``)."""
+        del kind
+        return rope_parameters(config, head_size(config))
+
     def build_layers(self, info: ModelInfo, build: BuildContext) -> Sequence[DecoderLayer]:
-        """The layers, in order."""
-        raise NotImplementedError
+        """The layers, in order.
+
+        Raises:
+            ModelFormatError: the configuration names a kind of layer that isn't known.
+        """
+        config = info.hf_config
+        kinds = [layer_kind(config, index) for index in range(info.num_layers)]
+        rotaries: dict[str, RotaryEmbedding] = {}
+        for kind in sorted(set(kinds)):
+            if kind not in _LAYER_KINDS:
+                raise ModelFormatError(f"layer_types has {kind[:40]!r}; only {', '.join(_LAYER_KINDS)} are known")
+            rope = self.rope(config, kind)
+            alike = [rotary for rotary in rotaries.values() if rotary.rope == rope]
+            rotaries[kind] = alike[0] if alike else RotaryEmbedding(rope, head_size(config), build)
+        return [self.layer_class(config, index, self._style, rotaries[kind], build) for index, kind in enumerate(kinds)]
+
+    def embed(self, input_ids_T: torch.Tensor) -> torch.Tensor:
+        """[T] → [T, E], as the first layer gets them."""
+        hidden_TE: torch.Tensor = self.embed_tokens(input_ids_T)
+        return hidden_TE if self._embedding_scale is None else hidden_TE * self._embedding_scale
 
     def forward(self, input_ids_T: torch.Tensor, positions_T: torch.Tensor) -> torch.Tensor:
         """Hidden states after the last norm, [T, E]; needs a forward context."""
-        hidden_TE: torch.Tensor = self.embed_tokens(input_ids_T)
+        hidden_TE = self.embed(input_ids_T)
         residual_TE: torch.Tensor | None = None
         for layer in self.layers:
             hidden_TE, residual_TE = layer(positions_T, hidden_TE, residual_TE)
@@ -104,8 +139,8 @@ class DecoderForCausalLM(nn.Module):
                 unexpected.append(name)
                 continue
             _load(parameter, name, tensor, shard_id)
-        missing = [self._checkpoint_name(name, s) for name, p in parameters.items() for s in p.missing()]
-        _refuse("misses", missing)
+        missing = {self._checkpoint_name(name, s): None for name, p in parameters.items() for s in p.missing()}
+        _refuse("misses", list(missing))
         _refuse("has unexpected", unexpected)
 
     def _place(self, name: str) -> tuple[str, str]:
@@ -121,6 +156,22 @@ class DecoderForCausalLM(nn.Module):
             if ours == (parts[-2], shard_id):
                 parts[-2] = theirs
         return ("" if parts[0] == "lm_head" else "model.") + ".".join(parts)
+
+
+def activation_op(config: Mapping[str, Any], default: str = "silu") -> str:
+    """The op of a gated MLP with the activation of a configuration.
+
+    Raises:
+        ModelFormatError: there is none.
+    """
+    name = config.get("hidden_activation") or config.get("hidden_act") or default
+    if name not in _ACTIVATIONS:
+        raise ModelFormatError(f"the activation is {str(name)[:40]!r}; only {', '.join(_ACTIVATIONS)} are known")
+    return _ACTIVATIONS[name]
+
+
+def _rounded(value: float | None, dtype: torch.dtype) -> float | None:
+    return None if value is None else float(torch.tensor(value).to(dtype))
 
 
 def _load(parameter: Parameter, name: str, tensor: torch.Tensor, shard_id: str) -> None:

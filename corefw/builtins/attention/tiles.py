@@ -35,7 +35,8 @@ class TileGroup:
         tokens: [N·Q·A] token of each query; 0 for padding.
         kept: positions in ``tokens`` that aren't padding; None when none is.
         page_rows: see ``block_rows``.
-        blank: rows of the gathered [N·K·L, 2·D] that hold no token of the request.
+        blank: rows of the gathered [N·K·L, 2·D] that hold no token of the request, or one that no query of the item
+            sees any more: its block may be gone, and the null block stands in.
         first_masked_tile: key tiles before it are seen by every query.
         hidden: [N, 1, J', Q, M, C], keys that a query must not see, for tiles from ``first_masked_tile``.
     """
@@ -133,6 +134,9 @@ def _group(metadata: TorchMetadata, layer: AttentionLayerSpec, items: list[_Item
     position = (torch.tensor([item.position for item in items])[:, None] + offset).where(real, first_key[:, None])
     key = first_key[:, None] + torch.arange(num_key_tiles * KEYS_PER_TILE)
     last = torch.tensor([item.position + item.num_tokens - 1 for item in items])
+    unseen = key > last[:, None]
+    if layer.sliding_window is not None:
+        unseen |= key <= torch.tensor([item.position for item in items])[:, None] - layer.sliding_window
     first_masked_tile = 0
     if len(items) == 1 and layer.sliding_window is None:
         first_masked_tile = items[0].position // KEYS_PER_TILE
@@ -143,7 +147,7 @@ def _group(metadata: TorchMetadata, layer: AttentionLayerSpec, items: list[_Item
         tokens=tokens.flatten().to(device),
         kept=None if bool(real.all()) else real.flatten().nonzero().flatten().to(device),
         page_rows=_page_rows(metadata, layer, items, num_key_tiles),
-        blank=_blank(key > last[:, None], layer.num_kv_heads).to(device),
+        blank=_blank(unseen, layer.num_kv_heads).to(device),
         first_masked_tile=first_masked_tile,
         hidden=_hidden(position, key[:, first_masked_tile * KEYS_PER_TILE :], layer).to(device),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -18,7 +19,11 @@ _KERNELS: dict[str, Callable[..., Any]] = {
     "embedding": definitions.embedding,
     "rms_norm": definitions.rms_norm,
     "add_rms_norm": definitions.add_rms_norm,
+    "rms_norm_plus_one": definitions.rms_norm_plus_one,
+    "add_rms_norm_plus_one": definitions.add_rms_norm_plus_one,
     "silu_and_mul": definitions.silu_and_mul,
+    "gelu_tanh_and_mul": definitions.gelu_tanh_and_mul,
+    "soft_cap": definitions.soft_cap,
     "rotary_embedding": definitions.rotary_embedding,
 }
 _ROWWISE_IN_ANY_DTYPE = frozenset({"embedding", "rotary_embedding"})
@@ -41,8 +46,8 @@ class TorchOps(OpProvider):
     def kernel(self, request: OpRequest) -> Callable[..., Any]:
         if request.batch_invariant and request.op == "linear":
             return _tiled_linear(request.shape["in_features"], request.shape["out_features"])
-        if request.batch_invariant and request.op == "silu_and_mul":
-            return _silu_and_mul_in_order
+        if request.batch_invariant:
+            return _IN_ORDER.get(request.op, _KERNELS[request.op])
         return _KERNELS[request.op]
 
 
@@ -61,3 +66,16 @@ def _silu_and_mul_in_order(input: torch.Tensor) -> torch.Tensor:
     # place; exp alone doesn't, and division and multiplication round exactly.
     gate, up = input.chunk(2, dim=-1)
     return gate / (torch.exp(-gate) + 1.0) * up
+
+
+def _gelu_tanh_and_mul_in_order(input: torch.Tensor) -> torch.Tensor:
+    # As above: torch's gelu differs in the tail of a vectorised loop, its tanh doesn't.
+    gate, up = input.chunk(2, dim=-1)
+    inner = (gate + gate * gate * gate * 0.044715) * math.sqrt(2 / math.pi)
+    return (torch.tanh(inner) + 1.0) * gate * 0.5 * up
+
+
+_IN_ORDER: dict[str, Callable[..., torch.Tensor]] = {
+    "silu_and_mul": _silu_and_mul_in_order,
+    "gelu_tanh_and_mul": _gelu_tanh_and_mul_in_order,
+}

@@ -59,9 +59,14 @@ class Parameter(nn.Parameter):
     def load(self, tensor: torch.Tensor, shard_id: str = "") -> None:
         """Copy this rank's part of a checkpoint tensor, converting the dtype.
 
+        Without a shard id, a parameter of several pieces takes them joined, in its order.
+
         Raises:
             ModelFormatError: the shard is unknown or loaded already, or the tensor has another shape.
         """
+        if not shard_id and "" not in self.pieces:
+            self._load_joined(tensor)
+            return
         piece = self.pieces.get(shard_id)
         if piece is None:
             raise ModelFormatError(f"has no shard {shard_id!r}, only {sorted(self.pieces)}")
@@ -74,6 +79,16 @@ class Parameter(nn.Parameter):
         target.narrow(piece.dim, 0, split.size).copy_(tensor.narrow(piece.dim, split.start, split.size))
         target.narrow(piece.dim, split.size, split.padded_size - split.size).zero_()
         self._loaded.add(shard_id)
+
+    def _load_joined(self, tensor: torch.Tensor) -> None:
+        first = next(iter(self.pieces.values()))
+        sizes = [piece.shape[piece.dim] for piece in self.pieces.values()]
+        shape = list(first.shape)
+        shape[first.dim] = sum(sizes)
+        if list(tensor.shape) != shape:
+            raise ModelFormatError(f"has shape {list(tensor.shape)}, the configuration asks for {shape}")
+        for shard_id, part in zip(self.pieces, tensor.split(sizes, first.dim), strict=True):
+            self.load(part, shard_id)
 
     def missing(self) -> tuple[str, ...]:
         """Shards that nothing was loaded into yet."""

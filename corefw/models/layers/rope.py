@@ -1,14 +1,8 @@
-"""Rotary position embedding and its context extensions.
-
-A kind of scaling is a function from its parameters to inverse frequencies and a factor on the embedding; a new kind is
-one more entry in ``_KINDS``. Everything is computed in float32, as the models were trained.
-"""
+"""Rotary position embedding: its parameters from a configuration, and the layer that turns heads by a table."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,27 +10,11 @@ from torch import nn
 
 from corefw.errors import ModelFormatError
 from corefw.models.layers.context import BuildContext
+from corefw.models.layers.rope_scaling import KINDS, RopeParameters
 
 __all__ = ["RopeParameters", "RotaryEmbedding", "rope_parameters"]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RopeParameters:
-    """What a model's configuration says of its rotary embedding.
-
-    Attributes:
-        kind: ``default``, ``linear``, ``llama3`` …
-        theta: base of the frequencies.
-        rotary_size: rotated elements of a head, even.
-        freq_factors: divide the inverse frequencies, one each; from files that carry scaling as a table.
-        scaling: further parameters of the kind.
-    """
-
-    kind: str
-    theta: float
-    rotary_size: int
-    freq_factors: tuple[float, ...] | None
-    scaling: Mapping[str, Any]
+_ORIGINAL = "original_max_position_embeddings"
 
 
 def rope_parameters(hf_config: Mapping[str, Any], head_size: int) -> RopeParameters:
@@ -45,55 +23,35 @@ def rope_parameters(hf_config: Mapping[str, Any], head_size: int) -> RopeParamet
     Raises:
         ModelFormatError: the kind is unknown.
     """
-    scaling: Mapping[str, Any] = hf_config.get("rope_parameters") or hf_config.get("rope_scaling") or {}
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind not in _KINDS:
-        raise ModelFormatError(
-            f"rotary scaling {str(kind)[:40]!r} is not supported; known: {', '.join(sorted(_KINDS))}"
-        )
+    scaling: dict[str, Any] = dict(hf_config.get("rope_parameters") or hf_config.get("rope_scaling") or {})
+    if hf_config.get(_ORIGINAL) is not None:  # beside the scaling, it wins
+        scaling[_ORIGINAL] = hf_config[_ORIGINAL]
     share = scaling.get("partial_rotary_factor", hf_config.get("partial_rotary_factor", 1.0))
     factors = hf_config.get("rope_freq_factors")
     return RopeParameters(
-        kind=kind,
+        kind=_kind(scaling),
         theta=float(scaling.get("rope_theta", hf_config.get("rope_theta", 10_000.0))),
         rotary_size=int(head_size * share),
         freq_factors=None if factors is None else tuple(float(factor) for factor in factors),
+        max_position=hf_config.get("max_position_embeddings"),
         scaling=scaling,
     )
 
 
-def _default(rope: RopeParameters) -> tuple[torch.Tensor, float]:
-    exponent = torch.arange(0, rope.rotary_size, 2, dtype=torch.int64).float() / rope.rotary_size
-    return 1.0 / (rope.theta**exponent), 1.0
-
-
-def _linear(rope: RopeParameters) -> tuple[torch.Tensor, float]:
-    inverse, _ = _default(rope)
-    return inverse / float(rope.scaling["factor"]), 1.0
-
-
-def _llama3(rope: RopeParameters) -> tuple[torch.Tensor, float]:
-    """Long wavelengths are stretched by ``factor``, short ones kept, those between blended."""
-    inverse, _ = _default(rope)
-    factor, low, high = (float(rope.scaling[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
-    original = float(rope.scaling["original_max_position_embeddings"])
-    wavelength = 2 * math.pi / inverse
-    smooth = (original / wavelength - low) / (high - low)
-    blended = (1 - smooth) * inverse / factor + smooth * inverse
-    stretched = torch.where(wavelength > original / low, inverse / factor, inverse)
-    between = (wavelength <= original / low) & (wavelength >= original / high)
-    return torch.where(between, blended, stretched), 1.0
-
-
-_KINDS: dict[str, Callable[[RopeParameters], tuple[torch.Tensor, float]]] = {
-    "default": _default,
-    "linear": _linear,
-    "llama3": _llama3,
-}
+def _kind(scaling: Mapping[str, Any]) -> str:
+    kind = str(scaling.get("rope_type", scaling.get("type", "default")))
+    if "long_factor" in scaling:  # older configurations call it "su" or "yarn"
+        return "longrope"
+    if kind not in KINDS:
+        raise ModelFormatError(f"rotary scaling {kind[:40]!r} is not supported; known: {', '.join(sorted(KINDS))}")
+    return kind
 
 
 class RotaryEmbedding(nn.Module):
-    """Turns queries and keys by their positions; one table serves every layer.
+    """Turns queries and keys by their positions; one table serves every layer that has the same parameters.
+
+    Attributes:
+        rope: the parameters.
 
     Raises:
         ModelFormatError: a parameter of the scaling is missing, or the frequency factors don't fit.
@@ -103,6 +61,7 @@ class RotaryEmbedding(nn.Module):
 
     def __init__(self, rope: RopeParameters, head_size: int, build: BuildContext) -> None:
         super().__init__()
+        self.rope = rope
         self._head_size = head_size
         self.register_buffer("cos_sin", _table(rope, build.max_model_len).to(build.device), persistent=False)
         self._rotate = build.binder.bind("rotary_embedding", head_size=head_size, rotary_size=rope.rotary_size)
@@ -118,13 +77,14 @@ class RotaryEmbedding(nn.Module):
 def _table(rope: RopeParameters, num_positions: int) -> torch.Tensor:
     """[P, R]: cosines, then sines."""
     try:
-        inverse, factor = _KINDS[rope.kind](rope)
+        inverse, factor = KINDS[rope.kind](rope, num_positions)
     except KeyError as error:
         raise ModelFormatError(f"rotary scaling {rope.kind!r} needs {error.args[0]!r} in the configuration") from None
     if rope.freq_factors is not None:
-        if len(rope.freq_factors) != inverse.numel():
+        if len(rope.freq_factors) != inverse.shape[-1]:
             raise ModelFormatError(
-                f"rope_freq_factors has {len(rope.freq_factors)} entries, a head of this model needs {inverse.numel()}"
+                f"rope_freq_factors has {len(rope.freq_factors)} entries, "
+                f"a head of this model needs {inverse.shape[-1]}"
             )
         inverse = inverse / torch.tensor(rope.freq_factors)
     angle = torch.arange(num_positions, dtype=torch.float32)[:, None] * inverse

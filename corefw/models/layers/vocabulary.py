@@ -44,10 +44,17 @@ class ParallelLMHead(nn.Module):
         width: E.
         build: the build context.
         tied: the embedding whose weight is also this one's, if so.
+        soft_cap: bound on the size of logits, approached smoothly.
     """
 
     def __init__(
-        self, vocab_size: int, width: int, build: BuildContext, *, tied: VocabParallelEmbedding | None
+        self,
+        vocab_size: int,
+        width: int,
+        build: BuildContext,
+        *,
+        tied: VocabParallelEmbedding | None,
+        soft_cap: float | None = None,
     ) -> None:
         super().__init__()
         split = split_padded(vocab_size, build.tp)
@@ -55,10 +62,14 @@ class ParallelLMHead(nn.Module):
         self._linear = build.binder.bind("linear", in_features=width, out_features=split.padded_size)
         self._tp = build.tp
         self._vocab_size = vocab_size
+        self._soft_cap = soft_cap
+        self._capped = None if soft_cap is None else build.binder.bind("soft_cap")
 
     def forward(self, hidden_RE: torch.Tensor) -> torch.Tensor:
         """[R, E] → [R, V]."""
         logits: torch.Tensor = self._linear(hidden_RE, self.weight, None)
+        if self._capped is not None:
+            logits = self._capped(logits, self._soft_cap)
         if self._tp.size == 1:
             return logits
         return self._tp.all_gather(logits)[:, : self._vocab_size]

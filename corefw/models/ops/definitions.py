@@ -11,7 +11,18 @@ import torch.nn.functional as F  # noqa: N812
 
 from corefw.models.ops.schema import Op, register_op
 
-__all__ = ["ADD_RMS_NORM", "EMBEDDING", "LINEAR", "RMS_NORM", "ROTARY_EMBEDDING", "SILU_AND_MUL"]
+__all__ = [
+    "ADD_RMS_NORM",
+    "ADD_RMS_NORM_PLUS_ONE",
+    "EMBEDDING",
+    "GELU_TANH_AND_MUL",
+    "LINEAR",
+    "RMS_NORM",
+    "RMS_NORM_PLUS_ONE",
+    "ROTARY_EMBEDDING",
+    "SILU_AND_MUL",
+    "SOFT_CAP",
+]
 
 
 def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -60,14 +71,45 @@ def add_rms_norm_fake(
     return rms_norm_fake(input, weight, eps), rms_norm_fake(input, weight, eps)
 
 
+def rms_norm_plus_one(input: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """input [T, E] → input / rms(input) · (1 + weight); all in float32, rounded once."""
+    wide = input.to(torch.float32)
+    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return (wide * scale * (1.0 + weight.to(torch.float32))).to(input.dtype)
+
+
+def add_rms_norm_plus_one(
+    input: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The norm of input + residual, and that sum."""
+    total = input + residual
+    return rms_norm_plus_one(total, weight, eps), total
+
+
 def silu_and_mul(input: torch.Tensor) -> torch.Tensor:
     """input [T, 2I] = gate | up → silu(gate) · up, [T, I]."""
     gate, up = input.chunk(2, dim=-1)
     return F.silu(gate) * up
 
 
-def silu_and_mul_fake(input: torch.Tensor) -> torch.Tensor:
+def gelu_tanh_and_mul(input: torch.Tensor) -> torch.Tensor:
+    """input [T, 2I] = gate | up → gelu(gate) · up, [T, I], gelu by its approximation with tanh."""
+    gate, up = input.chunk(2, dim=-1)
+    return F.gelu(gate, approximate="tanh") * up
+
+
+def gated_fake(input: torch.Tensor) -> torch.Tensor:
     return input.new_empty((*input.shape[:-1], input.shape[-1] // 2))
+
+
+def soft_cap(input: torch.Tensor, cap: float) -> torch.Tensor:
+    """input [T, O] → cap · tanh(input / cap)."""
+    return torch.tanh(input / cap) * cap
+
+
+def soft_cap_fake(input: torch.Tensor, cap: float) -> torch.Tensor:
+    del cap
+    return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
 def _rotate(heads_THD: torch.Tensor, cos_T1R: torch.Tensor, sin_T1R: torch.Tensor) -> torch.Tensor:
@@ -110,7 +152,20 @@ ADD_RMS_NORM = register_op(
         add_rms_norm_fake,
     )
 )
-SILU_AND_MUL = register_op(Op("silu_and_mul", "(Tensor input) -> Tensor", silu_and_mul, silu_and_mul_fake))
+RMS_NORM_PLUS_ONE = register_op(
+    Op("rms_norm_plus_one", "(Tensor input, Tensor weight, float eps) -> Tensor", rms_norm_plus_one, rms_norm_fake)
+)
+ADD_RMS_NORM_PLUS_ONE = register_op(
+    Op(
+        "add_rms_norm_plus_one",
+        "(Tensor input, Tensor residual, Tensor weight, float eps) -> (Tensor, Tensor)",
+        add_rms_norm_plus_one,
+        add_rms_norm_fake,
+    )
+)
+SILU_AND_MUL = register_op(Op("silu_and_mul", "(Tensor input) -> Tensor", silu_and_mul, gated_fake))
+GELU_TANH_AND_MUL = register_op(Op("gelu_tanh_and_mul", "(Tensor input) -> Tensor", gelu_tanh_and_mul, gated_fake))
+SOFT_CAP = register_op(Op("soft_cap", "(Tensor input, float cap) -> Tensor", soft_cap, soft_cap_fake))
 ROTARY_EMBEDDING = register_op(
     Op(
         "rotary_embedding",

@@ -69,7 +69,14 @@ def test_rowwise_ops_give_a_row_the_same_bits_in_any_company(width: int, seed: i
     runs: dict[str, tuple[int, Callable[[torch.Tensor], Any]]] = {
         "rms_norm": (width, lambda rows: (OPS.bind("rms_norm")(rows, weight, 1e-5),)),
         "add_rms_norm": (width, lambda rows: OPS.bind("add_rms_norm")(rows, rows * 0.3, weight, 1e-5)),
+        "rms_norm_plus_one": (width, lambda rows: (OPS.bind("rms_norm_plus_one")(rows, weight, 1e-5),)),
+        "add_rms_norm_plus_one": (
+            width,
+            lambda rows: OPS.bind("add_rms_norm_plus_one")(rows, rows * 0.3, weight, 1e-5),
+        ),
         "silu_and_mul": (2 * width, lambda rows: (OPS.bind("silu_and_mul")(rows),)),
+        "gelu_tanh_and_mul": (2 * width, lambda rows: (OPS.bind("gelu_tanh_and_mul")(rows),)),
+        "soft_cap": (width, lambda rows: (OPS.bind("soft_cap")(rows * 20, 30.0),)),
         "embedding": (width, lambda rows: (OPS.bind("embedding")(rows[:, 0].abs().long(), cos_sin),)),
         "rotary_embedding": (
             2 * width,
@@ -81,13 +88,22 @@ def test_rowwise_ops_give_a_row_the_same_bits_in_any_company(width: int, seed: i
         assert_rows_come_out_alike(run, run_width, seed)
 
 
+@pytest.mark.parametrize("name", ["silu_and_mul", "gelu_tanh_and_mul"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_wide_activations_do_not_depend_on_how_threads_cut_them(threads: int) -> None:
+def test_wide_activations_do_not_depend_on_how_threads_cut_them(threads: int, name: str) -> None:
     rows = rows_of(301, 2 * 1537, 4)
     torch.set_num_threads(1)
-    alone = OPS.bind("silu_and_mul")(rows[150:151])
+    alone = OPS.bind(name)(rows[150:151])
     torch.set_num_threads(threads)
-    assert torch.equal(OPS.bind("silu_and_mul")(rows)[150], alone[0])
+    assert torch.equal(OPS.bind(name)(rows)[150], alone[0])
+
+
+def test_a_wide_soft_cap_does_not_depend_on_how_threads_cut_it() -> None:
+    rows = rows_of(40, 32_003, 4) * 10
+    torch.set_num_threads(1)
+    alone = OPS.bind("soft_cap")(rows[17:18], 30.0)
+    torch.set_num_threads(2)
+    assert torch.equal(OPS.bind("soft_cap")(rows, 30.0)[17], alone[0])
 
 
 @pytest.mark.parametrize(("in_features", "out_features"), SHAPES)

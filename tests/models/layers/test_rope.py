@@ -71,7 +71,7 @@ def test_a_partly_rotated_head_keeps_its_rest() -> None:
 
 
 def test_an_unknown_scaling_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ModelFormatError, match=r"'sliced'.*default, linear, llama3"):
+    with pytest.raises(ModelFormatError, match=r"'sliced'.*default, dynamic, linear, llama3"):
         rope_parameters({"rope_scaling": {"rope_type": "sliced"}}, 32)
 
 

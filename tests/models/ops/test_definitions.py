@@ -37,8 +37,12 @@ def add_norm_case(draw: Any) -> tuple[Any, ...]:
     return values, torch.randn_like(values), weight, eps
 
 
-def silu_case(draw: Any) -> tuple[Any, ...]:
+def gated_case(draw: Any) -> tuple[Any, ...]:
     return (torch.randn(draw(st.integers(0, 9)), 2 * draw(sizes)),)
+
+
+def cap_case(draw: Any) -> tuple[Any, ...]:
+    return torch.randn(draw(st.integers(0, 9)), draw(sizes)) * 50, 30.0
 
 
 def rotary_case(draw: Any) -> tuple[Any, ...]:
@@ -53,7 +57,11 @@ CASES: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "embedding": embedding_case,
     "rms_norm": norm_case,
     "add_rms_norm": add_norm_case,
-    "silu_and_mul": silu_case,
+    "rms_norm_plus_one": norm_case,
+    "add_rms_norm_plus_one": add_norm_case,
+    "silu_and_mul": gated_case,
+    "gelu_tanh_and_mul": gated_case,
+    "soft_cap": cap_case,
     "rotary_embedding": rotary_case,
 }
 
@@ -113,3 +121,16 @@ def test_the_built_in_kernels_compute_what_the_reference_does(name: str, data: s
             outputs(get_op(name).reference(*arguments)), outputs(kernel(*arguments)), strict=True
         ):
             torch.testing.assert_close(real, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_norm_plus_one_rounds_only_its_result() -> None:
+    values, weight = torch.randn(7, 33).bfloat16(), (torch.randn(33) * 0.01).bfloat16()
+    exact = values.double() / (values.double().square().mean(-1, keepdim=True) + 1e-6).sqrt() * (1 + weight.double())
+    normed = get_op("rms_norm_plus_one").reference(values, weight, 1e-6)
+    assert ((normed.double() - exact).abs() <= exact.abs() * 2**-8).all()
+
+
+def test_a_soft_cap_keeps_small_values_and_bounds_large_ones() -> None:
+    capped = get_op("soft_cap").reference(torch.tensor([[0.01, -0.01, 30.0, 1e4, -1e4]]), 30.0)
+    expected = torch.tensor([[0.01, -0.01, 22.8478, 30.0, -30.0]])
+    torch.testing.assert_close(capped, expected, rtol=1e-4, atol=1e-6)

@@ -15,6 +15,7 @@ __all__ = [
     "DTYPES",
     "HASH_ALGORITHMS",
     "KV_DTYPES",
+    "LOGPROBS_MODES",
     "CacheConfig",
     "CompilationConfig",
     "DeviceConfig",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+LOGPROBS_MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits")
 KV_DTYPES = (*DTYPES, "int8")
 HASH_ALGORITHMS = ("sha256", "xxhash")
 
@@ -62,10 +64,22 @@ class ModelConfig:
         "auto", "sampling defaults: auto (the model's own), none, or a generation_config.json or its directory"
     )
     seed: int = option(0, "seed of what is random at start-up (never of a request)")
+    logprobs_mode: str = option(
+        "raw_logprobs",
+        "what logprobs tell: the model's own values, or those the token was chosen from",
+        choices=LOGPROBS_MODES,
+    )
+    logits_processors: tuple[str, ...] = option(
+        (), "logits processor plugin by name; may be given more than once, they run in that order"
+    )
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise ConfigError(f"--dtype {self.dtype[:40]!r} is unknown; use one of {', '.join(DTYPES)}")
+        if self.logprobs_mode not in LOGPROBS_MODES:
+            raise ConfigError(
+                f"--logprobs-mode {self.logprobs_mode[:40]!r} is unknown; use one of {', '.join(LOGPROBS_MODES)}"
+            )
         _at_least("model", "max_model_len", self.max_model_len, 1)
 
 
@@ -212,7 +226,9 @@ class ServerConfig:
     api_key: tuple[str, ...] = option((), "key that clients must send as a bearer token; may be given more than once")
     max_body_bytes: int = option(8 * 2**20, "largest request body")
     max_n: int = option(128, "largest n of a request")
-    max_logprobs: int = option(20, "largest number of log-probabilities a token")
+    max_logprobs: int = option(
+        20, "largest number of log-probabilities a token; -1: no limit, and -1 in a request asks for all"
+    )
     max_prompts: int = option(2048, "prompts in one completions request")
     shutdown_timeout: float = option(30.0, "seconds that running requests get to finish on SIGTERM")
     log_level: str | None = option(None, "DEBUG, INFO, WARNING or ERROR; default: COREFW_LOG_LEVEL or INFO")
@@ -222,7 +238,7 @@ class ServerConfig:
             raise ConfigError(f"--port must be in [0, 65535], got {self.port}")
         _at_least("server", "max_body_bytes", self.max_body_bytes, 1024)
         _at_least("server", "max_n", self.max_n, 1)
-        _at_least("server", "max_logprobs", self.max_logprobs, 0)
+        _at_least("server", "max_logprobs", self.max_logprobs, -1)
         _at_least("server", "max_prompts", self.max_prompts, 1)
         _at_least("server", "shutdown_timeout", self.shutdown_timeout, 0)
 
@@ -232,6 +248,10 @@ class FrontendConfig:
     """Rendering and output processing."""
 
     tokenizer_cache: bool = option(True, "keep built tokenizers on disk")
+    stream_interval: int = option(1, "tokens between two pieces of a stream; the first one always goes out at once")
+
+    def __post_init__(self) -> None:
+        _at_least("frontend", "stream_interval", self.stream_interval, 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -177,6 +177,15 @@ _IN_USE = (
         interface="corefw.interfaces.op_provider:OpProvider",
     ),
     Group(
+        name="logits_processors",
+        what="logits processor",
+        processes=_WORKER,
+        policy=_ON_NAME,
+        cardinality=_PER_NAME,
+        description="Changes logits at a fixed place in the sampling chain.",
+        interface="corefw.interfaces.logits_processor:LogitsProcessor",
+    ),
+    Group(
         name="endpoint_plugins",
         what="endpoint",
         processes=_FRONT,
@@ -250,14 +259,6 @@ _RESERVED = (
         _ON_NAME,
         _ONE,
         "Drafts tokens for speculative decoding.",
-    ),
-    _reserved(
-        "logits_processors",
-        "logits processor",
-        _WORKER,
-        _ON_NAME,
-        _PER_NAME,
-        "Changes logits at a fixed place in the sampling chain.",
     ),
     _reserved(
         "communicators",

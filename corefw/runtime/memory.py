@@ -75,7 +75,6 @@ def _headroom_bytes(config: EngineConfig, runtime: DeviceRuntime, model: Runnabl
 def _random_sampling(num_rows: int) -> SamplingMetadata:
     """The most expensive parameters."""
     whole = np.zeros(num_rows, dtype=np.int64)
-    none = np.zeros(0, dtype=np.int64)
     return SamplingMetadata(
         temperature=np.ones(num_rows),
         top_p=np.full(num_rows, 0.9),
@@ -84,6 +83,4 @@ def _random_sampling(num_rows: int) -> SamplingMetadata:
         seeds=whole,
         positions=whole,
         num_logprobs=np.full(num_rows, NO_LOGPROBS),
-        banned_rows=none,
-        banned_ids=none,
     )

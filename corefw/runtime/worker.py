@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from corefw.errors import ConfigError, EngineError
+from corefw.errors import EngineError
 from corefw.interfaces.executor import WorkerReport
+from corefw.interfaces.kv_cache import SlidingWindowSpec
 from corefw.models.build import build_model, make_build_context
+from corefw.runtime.block_size import choose_block_size
 from corefw.runtime.kv_pages import KVPages
 from corefw.runtime.memory import available_kv_bytes
 from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAssembly
 from corefw.runtime.model_runner.batch_state import BatchState
 from corefw.runtime.model_runner.execution import Execution, RunnableModel
-from corefw.runtime.model_runner.input_preparation import InputPreparation
+from corefw.runtime.model_runner.input_preparation import InputPreparation, TableLayout
+from corefw.runtime.model_runner.prompt_logprobs import PromptLogprobsCollector
 from corefw.runtime.model_runner.runner import ModelRunner
 from corefw.runtime.model_runner.sampling_output import SamplingOutput
+from corefw.runtime.sampling.processors import RequestProcessors, make_processors
 from corefw.runtime.sampling.sampler import Sampler
 from corefw.runtime.warm_up import warm_up
 
@@ -54,7 +58,10 @@ class Worker:
         self._backend: type[AttentionBackend] = build.attention_backend
         bound = tuple(build.binder.selections)
         self._decisions = tuple((item.what, item.chosen, item.why) for item in (*selections, *bound))
-        self._sampler = Sampler(_tokenizer_size(config))
+        self._vocab_size = _tokenizer_size(config)
+        self._sampler = Sampler(self._vocab_size, config.model.logprobs_mode)
+        self._processors = RequestProcessors(make_processors(config, plugins, self._vocab_size))
+        self._specs: dict[str, KVCacheSpec] = {}
         self._runner: ModelRunner | None = None
         self._remote: Mapping[str, Callable[..., Any]] = {
             "batch_request_ids": self.batch_request_ids,
@@ -63,8 +70,9 @@ class Worker:
 
     def report(self) -> WorkerReport:
         """Measure a dummy run and say what the cache may take and needs."""
-        block_size = self._block_size()
+        block_size = choose_block_size(self._config.cache.block_size, [self._backend])
         specs = {layer.spec.name: layer.kv_cache_spec(block_size) for layer in self._model.attention_layers}
+        self._specs = specs
         available = available_kv_bytes(self._config, self._runtime, self._model, self._sampler, specs.values())
         return WorkerReport(
             kv_cache_specs=specs,
@@ -77,9 +85,8 @@ class Worker:
         """Allocate the cache, make the runner, and run once through it."""
         layers = {layer.spec.name: layer for layer in self._model.attention_layers}
         groups = [[layers[name] for name in names] for names in plan.layer_groups]
-        specs: list[dict[str, KVCacheSpec]] = [
-            {layer.spec.name: layer.kv_cache_spec(plan.block_size) for layer in group} for group in groups
-        ]
+        specs = [{name: self._specs[name] for name in names} for names in plan.layer_groups]
+        layouts = [_table_layout(next(iter(group.values()))) for group in specs]
         pages = KVPages(specs, plan.num_blocks, self._runtime.device)
         for name, view in pages.views(self._backend).items():
             layers[name].bind_pages(view)
@@ -91,18 +98,18 @@ class Worker:
                 self._runtime.device,
                 max_num_tokens=scheduler.max_num_batched_tokens,
                 max_num_seqs=scheduler.max_num_seqs,
-                max_num_blocks=-(-plan.max_model_len // plan.block_size),
-                num_groups=len(groups),
-                block_size=plan.block_size,
+                max_model_len=plan.max_model_len,
+                groups=layouts,
             ),
             assembly=AttentionMetadataAssembly(
                 self._backend,
                 [[layer.spec for layer in group] for group in groups],
-                plan.block_size,
+                [layout.block_size for layout in layouts],
                 scheduler.max_num_seqs,
             ),
             execution=Execution(self._model),
-            sampling=SamplingOutput(self._sampler),
+            sampling=SamplingOutput(self._sampler, self._processors),
+            prompt_logprobs=PromptLogprobsCollector(self._sampler, self._vocab_size),
         )
         warm_up(self._runner, plan, max_num_tokens=scheduler.max_num_batched_tokens)
         self._runtime.synchronize()
@@ -143,18 +150,9 @@ class Worker:
             raise EngineError("the worker got a step before initialize")
         return self._runner
 
-    def _block_size(self) -> int:
-        """What the user gave, checked, or the backend's own."""
-        capabilities = self._backend.capabilities
-        given = self._config.cache.block_size
-        if given is None:
-            return capabilities.default_block_size
-        if capabilities.block_sizes and given not in capabilities.block_sizes:
-            accepted = ", ".join(map(str, capabilities.block_sizes))
-            raise ConfigError(
-                f"--block-size {given} isn't accepted by attention backend {self._backend.name}; use one of {accepted}"
-            )
-        return given
+
+def _table_layout(spec: KVCacheSpec) -> TableLayout:
+    return TableLayout(spec.block_size, spec.sliding_window if isinstance(spec, SlidingWindowSpec) else None)
 
 
 def _tokenizer_size(config: EngineConfig) -> int:

@@ -9,7 +9,8 @@ from corefw.runtime.kv_pages import KVPages
 from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAssembly
 from corefw.runtime.model_runner.batch_state import BatchState
 from corefw.runtime.model_runner.execution import Execution
-from corefw.runtime.model_runner.input_preparation import InputPreparation
+from corefw.runtime.model_runner.input_preparation import InputPreparation, TableLayout
+from corefw.runtime.model_runner.prompt_logprobs import PromptLogprobsCollector
 from corefw.runtime.model_runner.runner import ModelRunner
 from corefw.runtime.model_runner.sampling_output import SamplingOutput
 from corefw.runtime.sampling.sampler import Sampler
@@ -45,6 +46,7 @@ def context_runner(
         buffer[:, 1:] = 255  # NaN: whoever reads a page before it is cleared or written gets caught
     for name, view in pages.views(ContextBackend).items():
         layers[name].bind_pages(view)
+    sampler = Sampler(VOCAB)
     return ModelRunner(
         batch=BatchState(max_num_seqs, len(groups)),
         pages=pages,
@@ -52,13 +54,16 @@ def context_runner(
             torch.device("cpu"),
             max_num_tokens=max_num_tokens,
             max_num_seqs=max_num_seqs,
-            max_num_blocks=-(-plan.max_model_len // plan.block_size),
-            num_groups=len(groups),
-            block_size=plan.block_size,
+            max_model_len=plan.max_model_len,
+            groups=[TableLayout(plan.block_size)] * len(groups),
         ),
         assembly=AttentionMetadataAssembly(
-            ContextBackend, [[layer.spec for layer in group] for group in groups], plan.block_size, max_num_seqs
+            ContextBackend,
+            [[layer.spec for layer in group] for group in groups],
+            [plan.block_size] * len(groups),
+            max_num_seqs,
         ),
         execution=Execution(model),
-        sampling=SamplingOutput(Sampler(VOCAB)),
+        sampling=SamplingOutput(sampler),
+        prompt_logprobs=PromptLogprobsCollector(sampler, VOCAB),
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from corefw.interfaces.attention import AttentionLayerSpec
     from corefw.interfaces.kv_cache import KVCacheSpec
 
-__all__ = ["AttentionLayer", "Execution", "RunnableModel", "dummy_run"]
+__all__ = ["AttentionLayer", "ExecutedForward", "Execution", "RunnableModel", "dummy_run"]
 
 
 class AttentionLayer(Protocol):
@@ -35,19 +35,37 @@ class RunnableModel(Protocol):
     def compute_logits(self, hidden_RE: torch.Tensor) -> torch.Tensor: ...
 
 
+class ExecutedForward:
+    """A forward pass that was run; logits can be had of any of its tokens until the next one runs.
+
+    Attributes:
+        hidden: [T, E].
+        logits: [S, V] of the requests that get a token; None where nobody does.
+    """
+
+    def __init__(self, model: RunnableModel, context: ForwardContext, inputs: StepInputs) -> None:
+        self._model = model
+        self._context = context
+        with torch.inference_mode(), set_forward_context(context):
+            self.hidden = model(inputs.input_ids, inputs.positions)
+        sampled = len(inputs.sampled) > 0
+        self.logits = self.compute_logits(self.hidden[inputs.logits_indices]) if sampled else None
+
+    def compute_logits(self, hidden_RE: torch.Tensor) -> torch.Tensor:
+        """[R, E] → [R, V]."""
+        with torch.inference_mode(), set_forward_context(self._context):
+            return self._model.compute_logits(hidden_RE)
+
+
 class Execution:
     """Runs the model on a step's inputs."""
 
     def __init__(self, model: RunnableModel) -> None:
         self._model = model
 
-    def run(self, inputs: StepInputs, context: ForwardContext) -> torch.Tensor | None:
-        """Logits [S, V] of the requests that get a token; None where nobody does."""
-        with torch.inference_mode(), set_forward_context(context):
-            hidden_TE = self._model(inputs.input_ids, inputs.positions)
-            if not len(inputs.sampled):
-                return None
-            return self._model.compute_logits(hidden_TE[inputs.logits_indices])
+    def run(self, inputs: StepInputs, context: ForwardContext) -> ExecutedForward:
+        """Run the model."""
+        return ExecutedForward(self._model, context, inputs)
 
 
 def dummy_run(

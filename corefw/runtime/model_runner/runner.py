@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from corefw.errors import EngineError
 from corefw.messages.outputs import ModelRunnerOutput
 from corefw.messages.scheduling import SchedulerOutput
 from corefw.runtime.kv_pages import KVPages
 from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAssembly
 from corefw.runtime.model_runner.batch_state import BatchState
-from corefw.runtime.model_runner.execution import Execution
+from corefw.runtime.model_runner.execution import ExecutedForward, Execution
 from corefw.runtime.model_runner.input_preparation import InputPreparation, StepInputs
+from corefw.runtime.model_runner.prompt_logprobs import PromptLogprobsCollector
 from corefw.runtime.model_runner.sampling_output import SamplingOutput
 
 __all__ = ["ModelRunner"]
@@ -24,7 +23,7 @@ class _ExecutedStep:
     """Carried from ``execute_model`` to ``sample_tokens``. Without inputs: nothing was to be computed."""
 
     inputs: StepInputs | None
-    logits: torch.Tensor | None
+    forward: ExecutedForward | None
 
 
 class ModelRunner:
@@ -40,6 +39,7 @@ class ModelRunner:
         assembly: AttentionMetadataAssembly,
         execution: Execution,
         sampling: SamplingOutput,
+        prompt_logprobs: PromptLogprobsCollector,
     ) -> None:
         self.batch = batch
         self._pages = pages
@@ -47,25 +47,30 @@ class ModelRunner:
         self._assembly = assembly
         self._execution = execution
         self._sampling = sampling
+        self._prompt_logprobs = prompt_logprobs
         self._executed: _ExecutedStep | None = None
 
     def execute_model(self, scheduled: SchedulerOutput) -> None:
         """Update the batch, prepare the inputs, run the model."""
         self._executed = None
         self.batch.update(scheduled)
+        self._sampling.update(scheduled)
+        self._prompt_logprobs.update(scheduled)
         self._pages.clear(scheduled.block_ids_to_zero)
         if not scheduled.total_num_scheduled_tokens:
             self._executed = _ExecutedStep(None, None)
             return
         inputs = self._preparation.prepare(self.batch, scheduled.num_scheduled_tokens)
-        logits = self._execution.run(inputs, self._assembly.assemble(inputs))
-        self._executed = _ExecutedStep(inputs, logits)
+        forward = self._execution.run(inputs, self._assembly.assemble(inputs))
+        self._executed = _ExecutedStep(inputs, forward)
 
     def sample_tokens(self) -> ModelRunnerOutput:
         """Finish the step executed last."""
         executed, self._executed = self._executed, None
         if executed is None:
             raise EngineError("sample_tokens was called without a step that has been executed")
-        if executed.inputs is None:
+        inputs, forward = executed.inputs, executed.forward
+        if inputs is None or forward is None:
             return ModelRunnerOutput(request_ids=[], sampled_token_ids=[])
-        return self._sampling.finish(self.batch, executed.inputs, executed.logits)
+        told = self._prompt_logprobs.collect(self.batch, inputs, forward.hidden, forward.compute_logits)
+        return self._sampling.finish(self.batch, inputs, forward.logits, told)

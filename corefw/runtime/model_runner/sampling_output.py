@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from corefw.messages.arrays import Array
-from corefw.messages.outputs import ModelRunnerOutput, StepLogprobs
+from corefw.messages.outputs import ModelRunnerOutput, PromptLogprobs, StepLogprobs
+from corefw.messages.scheduling import SchedulerOutput
 from corefw.runtime.model_runner.batch_state import BatchState
 from corefw.runtime.model_runner.input_preparation import StepInputs
 from corefw.runtime.sampling.logprobs import SampledLogprobs
-from corefw.runtime.sampling.sampler import Sampler
+from corefw.runtime.sampling.processors import RequestProcessors
+from corefw.runtime.sampling.sampler import Sampler, SamplerOutput
 
 __all__ = ["SamplingOutput"]
 
@@ -19,31 +23,66 @@ _FAILED = "the model's output for this request was not finite, or nothing was le
 
 
 class SamplingOutput:
-    """Calls the sampler and brings its choice back to the host."""
+    """Calls the sampler and brings its choice back to the host.
 
-    def __init__(self, sampler: Sampler) -> None:
+    Args:
+        sampler: the chain.
+        processors: logits processor plugins.
+    """
+
+    def __init__(self, sampler: Sampler, processors: RequestProcessors | None = None) -> None:
         self._sampler = sampler
+        self._processors = processors or RequestProcessors()
 
-    def finish(self, batch: BatchState, inputs: StepInputs, logits: torch.Tensor | None) -> ModelRunnerOutput:
+    def update(self, scheduled: SchedulerOutput) -> None:
+        """Let processors know who left and who came."""
+        self._processors.update(scheduled)
+
+    def finish(
+        self,
+        batch: BatchState,
+        inputs: StepInputs,
+        logits: torch.Tensor | None,
+        prompt_logprobs: dict[str, PromptLogprobs],
+    ) -> ModelRunnerOutput:
         """Sample, append each token to its request's row, and report. A failed row gets no token."""
         request_ids = [batch.request_ids[row] for row in inputs.rows]
+        errors = {name: error for name in request_ids if (error := self._processors.failed.get(name)) is not None}
         sampled: list[list[int]] = [[] for _ in request_ids]
         if logits is None:
-            return ModelRunnerOutput(request_ids=request_ids, sampled_token_ids=sampled)
+            return ModelRunnerOutput(request_ids=request_ids, sampled_token_ids=sampled, failed=errors)
         rows = inputs.rows[inputs.sampled]
-        with torch.inference_mode():
-            result = self._sampler(logits, batch.sampling.gather(rows, batch.num_outputs[rows]))
+        result = self._sample(batch, rows, logits)
         failed = result.failed.cpu().numpy()
+        failed |= np.array([request_ids[index] in errors for index in inputs.sampled], dtype=np.bool_)
         token_ids = result.token_ids.cpu().numpy()
         batch.append_tokens(rows[~failed], token_ids[~failed])
         for index, token_id in zip(inputs.sampled[~failed].tolist(), token_ids[~failed].tolist(), strict=True):
             sampled[index] = [token_id]
+        for place in np.flatnonzero(failed).tolist():
+            errors.setdefault(request_ids[inputs.sampled[place]], result.errors.get(place, _FAILED))
         return ModelRunnerOutput(
             request_ids=request_ids,
             sampled_token_ids=sampled,
             logprobs=_step_logprobs(result.logprobs, inputs.sampled, failed),
-            failed={request_ids[index]: _FAILED for index in inputs.sampled[failed].tolist()},
+            full_logprobs=_step_logprobs(result.full_logprobs, inputs.sampled, failed),
+            prompt_logprobs=prompt_logprobs,
+            failed=errors,
         )
+
+    def _sample(self, batch: BatchState, rows: npt.NDArray[np.intp], logits: torch.Tensor) -> SamplerOutput:
+        metadata = batch.sampling.gather(rows, batch.tokens, batch.num_prompt)
+        bound = [
+            processor
+            for place, row in enumerate(rows)
+            for processor in self._processors.bind(place, batch.request_ids[row], _output_ids(batch, int(row)))
+        ]
+        with torch.inference_mode():
+            return self._sampler(logits, dataclasses.replace(metadata, processors=tuple(bound)) if bound else metadata)
+
+
+def _output_ids(batch: BatchState, row: int) -> npt.NDArray[np.int32]:
+    return batch.tokens.values[row, batch.num_prompt[row] : batch.tokens.lengths[row]]
 
 
 def _step_logprobs(

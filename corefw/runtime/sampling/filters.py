@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["choose", "drop_unlikely", "keep_top", "weights_at_temperature"]
+__all__ = ["choose", "drop_unlikely", "keep_top", "scaled_logits", "weights_of"]
 
 # How many of the largest weights are looked at before all are sorted; real distributions seldom need more.
 _CANDIDATES = (64, 1024)
 
 
-def weights_at_temperature(logits_RV: torch.Tensor, temperature_R: torch.Tensor) -> torch.Tensor:
-    """Weights of rows whose largest logit is finite."""
+def scaled_logits(logits_RV: torch.Tensor, temperature_R: torch.Tensor) -> torch.Tensor:
+    """float64 logits at the temperature, the largest 0, of rows whose largest logit is finite."""
     logits = logits_RV.double()
-    return logits.sub_(logits.amax(-1, keepdim=True)).div_(temperature_R.unsqueeze(-1)).exp_()
+    return logits.sub_(logits.amax(-1, keepdim=True)).div_(temperature_R.unsqueeze(-1))
+
+
+def weights_of(scaled_RV: torch.Tensor) -> torch.Tensor:
+    """Weights, in place."""
+    return scaled_RV.exp_()
 
 
 def drop_unlikely(weights_RV: torch.Tensor, min_p_R: torch.Tensor) -> torch.Tensor:

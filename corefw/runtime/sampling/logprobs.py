@@ -1,4 +1,4 @@
-"""Log-probabilities of the unprocessed distribution."""
+"""Log-probabilities of tokens, of the distribution that ``--logprobs-mode`` names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["SampledLogprobs", "gather", "snapshot"]
+__all__ = ["SampledLogprobs", "gather", "log_softmax", "token_logprobs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +26,28 @@ class SampledLogprobs:
     ranks: torch.Tensor
 
 
-def snapshot(logits_RV: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """float32 [N, V] log-probabilities, before anything changes the logits."""
-    return torch.log_softmax(logits_RV[rows].float(), dim=-1)
+def log_softmax(logits_NV: torch.Tensor) -> torch.Tensor:
+    """float32 [N, V]; the logits are left as they are."""
+    return torch.log_softmax(logits_NV.float(), dim=-1)
 
 
 def gather(
     logprobs_NV: torch.Tensor, rows: torch.Tensor, token_ids_R: torch.Tensor, num_logprobs: int, vocab_size: int
 ) -> SampledLogprobs:
     """The sampled token's and the ``num_logprobs`` most likely ones', of ids below ``vocab_size``."""
-    chosen = token_ids_R[rows].unsqueeze(-1)
-    logprobs = logprobs_NV[:, :vocab_size]
-    chosen_logprob = logprobs.gather(-1, chosen)
-    ranks = (logprobs > chosen_logprob).sum(-1) + 1
-    top = _most_likely(logprobs, min(num_logprobs, vocab_size))
+    return SampledLogprobs(rows, *token_logprobs(logprobs_NV[:, :vocab_size], token_ids_R[rows], num_logprobs))
+
+
+def token_logprobs(
+    logprobs_NV: torch.Tensor, token_ids_N: torch.Tensor, num_logprobs: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Ids [N, 1 + k], log-probabilities [N, 1 + k] and the tokens' ranks [N]."""
+    chosen = token_ids_N.unsqueeze(-1)
+    chosen_logprob = logprobs_NV.gather(-1, chosen)
+    ranks = (logprobs_NV > chosen_logprob).sum(-1) + 1
+    top = _most_likely(logprobs_NV, min(num_logprobs, logprobs_NV.shape[-1]))
     token_ids = torch.cat([chosen, top], dim=-1)
-    return SampledLogprobs(rows, token_ids, logprobs.gather(-1, token_ids), ranks)
+    return token_ids, logprobs_NV.gather(-1, token_ids), ranks
 
 
 def _most_likely(logprobs: torch.Tensor, count: int) -> torch.Tensor:

@@ -40,7 +40,7 @@ def _row(state: BatchState, request_id: str) -> dict[str, Any]:
     """Everything the state says about a request, read through its public columns."""
     rows = state.rows([request_id])
     row = int(rows[0])
-    metadata = state.sampling.gather(rows, state.num_outputs[rows])
+    metadata = state.sampling.gather(rows, state.tokens, state.num_prompt)
     assert state.request_ids[row] == request_id
     return {
         "tokens": state.tokens.values[row, : state.tokens.lengths[row]].tolist(),
@@ -55,7 +55,7 @@ def _row(state: BatchState, request_id: str) -> dict[str, Any]:
             int(metadata.seeds[0]),
             int(metadata.positions[0]),
             int(metadata.num_logprobs[0]),
-            metadata.banned_ids.tolist(),
+            metadata.banned.ids.tolist(),
         ],
     }
 

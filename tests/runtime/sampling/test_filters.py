@@ -30,7 +30,7 @@ def _reference(logits: np.ndarray, temperature: float, min_p: float, top_k: int,
 
 def _filtered(logits: torch.Tensor, temperature: float, min_p: float, top_k: int, top_p: float) -> torch.Tensor:
     rows = len(logits)
-    weights = filters.weights_at_temperature(logits, torch.full((rows,), temperature, dtype=torch.float64))
+    weights = filters.weights_of(filters.scaled_logits(logits, torch.full((rows,), temperature, dtype=torch.float64)))
     weights = filters.drop_unlikely(weights, torch.full((rows,), min_p, dtype=torch.float64))
     weights = filters.keep_top(weights, torch.full((rows,), top_k), torch.full((rows,), top_p, dtype=torch.float64))
     return weights / weights.sum(-1, keepdim=True)

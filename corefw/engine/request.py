@@ -134,6 +134,11 @@ class Request:
         self._status = status
 
     @property
+    def reads_prefix_cache(self) -> bool:
+        """Not while log-probabilities of the prompt are due: they come from computing it."""
+        return self.params.prompt_logprobs is None or self.num_output_tokens > 0
+
+    @property
     def num_tokens(self) -> int:
         """Tokens known: prompt and outputs."""
         return len(self.token_ids)

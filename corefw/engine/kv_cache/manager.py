@@ -79,7 +79,7 @@ class KVCacheManager:
 
     def get_computed_blocks(self, request: Request) -> PrefixHit:
         """The longest prefix that every group has, short of the last token: at least one token must be computed."""
-        if self._hasher is None:
+        if self._hasher is None or not request.reads_prefix_cache:
             return self._no_hit
         self._hasher.extend(request)
         num_tokens = self._longest_common_hit(request)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
 
 from corefw.messages.outputs import PositionLogprobs, StepLogprobs
+from corefw.messages.sampling import ALL_LOGPROBS
 
 __all__ = ["LogprobsByRow", "RowLogprobs"]
 
@@ -28,8 +28,8 @@ class RowLogprobs:
     entries: list[int]
 
     def take(self, num_tokens: int, num_wanted: int) -> list[PositionLogprobs]:
-        """The first tokens' entries, each with the chosen token and the ``num_wanted`` most likely ones."""
-        width, arrays = 1 + num_wanted, self.arrays
+        """The first tokens' entries, each with the chosen token and the ``num_wanted`` (-1: all) most likely ones."""
+        width, arrays = None if num_wanted == ALL_LOGPROBS else 1 + num_wanted, self.arrays
         return [
             PositionLogprobs(
                 arrays.token_ids[entry, :width].tolist(),
@@ -43,15 +43,17 @@ class RowLogprobs:
 class LogprobsByRow:
     """Finds a row's log-probabilities without a search."""
 
-    def __init__(self, step: StepLogprobs | None) -> None:
-        self._entries: dict[int, list[int]] = defaultdict(list)
-        if step is None:
-            return
-        self._arrays = _Arrays(step.token_ids.to_numpy(), step.logprobs.to_numpy(), step.ranks.to_numpy())
+    def __init__(self, *steps: StepLogprobs | None) -> None:
+        self._found: dict[int, RowLogprobs] = {}
+        for step in steps:
+            if step is not None:
+                self._add(step)
+
+    def _add(self, step: StepLogprobs) -> None:
+        arrays = _Arrays(step.token_ids.to_numpy(), step.logprobs.to_numpy(), step.ranks.to_numpy())
         for entry, row in enumerate(step.rows):
-            self._entries[row].append(entry)
+            self._found.setdefault(row, RowLogprobs(arrays, [])).entries.append(entry)
 
     def row(self, row: int) -> RowLogprobs | None:
         """The log-probabilities of a row of the batch, if it asked for them."""
-        entries = self._entries.get(row)
-        return RowLogprobs(self._arrays, entries) if entries else None
+        return self._found.get(row)

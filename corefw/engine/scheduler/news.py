@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from corefw.engine.request import Request
-from corefw.messages.outputs import EngineCoreOutput, FinishReason, PositionLogprobs
+from corefw.messages.outputs import EngineCoreOutput, FinishReason, PositionLogprobs, PromptLogprobs
 from corefw.messages.request import PlainDict
 
 __all__ = ["news_of"]

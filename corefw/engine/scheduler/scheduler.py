@@ -26,7 +26,7 @@ from corefw.interfaces.kv_cache import KVCacheSpec
 from corefw.interfaces.scheduler import Scheduler, SchedulerStrategy
 from corefw.messages.outputs import EngineCoreOutput, FinishReason, ModelRunnerOutput, SchedulerStats
 from corefw.messages.kv_events import KVEventBatch
-from corefw.messages.request import EngineCoreRequest, PlainDict
+from corefw.messages.request import EngineCoreRequest
 from corefw.messages.scheduling import SchedulerOutput
 from corefw.observability.logging import get_logger
 
@@ -239,7 +239,7 @@ class DefaultScheduler(Scheduler):
     def update(self, scheduled: SchedulerOutput, result: ModelRunnerOutput) -> list[EngineCoreOutput]:
         outputs = self._take_pending()
         rows = {request_id: row for row, request_id in enumerate(result.request_ids)}
-        logprobs = LogprobsByRow(result.logprobs)
+        logprobs = LogprobsByRow(result.logprobs, result.full_logprobs)
         for request, num_tokens in self._still_running(scheduled):
             row = rows.get(request.request_id, -1)
             sampled = result.sampled_token_ids[row] if row >= 0 else []
@@ -283,6 +283,8 @@ class DefaultScheduler(Scheduler):
 
     def _append(self, request: Request, sampled: list[int]) -> tuple[list[int], Stop | None]:
         """Append tokens up to the one that ends the output; what was sampled behind it is dropped."""
+        if request.params.max_tokens == 0:  # the prompt was only to be scored
+            return [], Stop(FinishReason.LENGTH)
         for count, token_id in enumerate(sampled, start=1):
             request.token_ids.append(token_id)
             stop = check_stop(request, self._max_model_len)

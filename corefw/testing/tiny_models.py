@@ -11,7 +11,16 @@ from typing import Any
 
 import torch
 
-__all__ = ["TINY_LLAMA", "llama_tensors", "tiny_llama_config", "write_tiny_llama", "write_tiny_tokenizer"]
+__all__ = [
+    "TINY_FAMILIES",
+    "TINY_LLAMA",
+    "llama_tensors",
+    "tiny_config",
+    "tiny_llama_config",
+    "write_tiny",
+    "write_tiny_llama",
+    "write_tiny_tokenizer",
+]
 
 _SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _CHAT_TEMPLATE = (
@@ -40,6 +49,22 @@ TINY_LLAMA: dict[str, Any] = {
     "bos_token_id": 257,
     "eos_token_id": 258,
     "torch_dtype": "float32",
+}
+
+_SHARED = {key: TINY_LLAMA[key] for key in (
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "num_key_value_heads", "max_position_embeddings", "bos_token_id", "eos_token_id",
+)} | {"pad_token_id": None}  # fmt: skip
+_GEMMA = {"head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 21, "tie_word_embeddings": True}
+
+TINY_FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {"head_dim": 8},
+    "mistral": {"head_dim": 8, "sliding_window": 21},
+    "qwen2": {"tie_word_embeddings": True},
+    "qwen3": {"head_dim": 16},
+    "gemma2": {**_GEMMA, "final_logit_softcapping": 30.0, "attn_logit_softcapping": 20.0},
+    "gemma3_text": {**_GEMMA, "sliding_window_pattern": 2, "num_hidden_layers": 4},
+    "phi3": {"sliding_window": None},
 }
 
 
@@ -99,6 +124,46 @@ def write_tiny_llama(path: Path, *, seed: int = 0, **overrides: Any) -> Path:
     save_file(llama_tensors(config, seed), path / "model.safetensors", metadata={"format": "pt"})
     write_tiny_tokenizer(path)
     return path
+
+
+def tiny_config(family: str, **overrides: Any) -> Any:
+    """A transformers configuration of a family's tiny model; ``overrides`` replace entries."""
+    from transformers import AutoConfig
+
+    return AutoConfig.for_model(family, **{**_SHARED, **TINY_FAMILIES[family], **overrides})
+
+
+def write_tiny(path: Path, family: str, *, seed: int = 0, **overrides: Any) -> Path:
+    """Write a random model of a family as transformers saves it, and the tokenizer; returns ``path``.
+
+    Needs transformers. For Llama alone, ``write_tiny_llama`` does without.
+
+    Args:
+        path: the directory, made if it isn't there.
+        family: a key of ``TINY_FAMILIES``, transformers' ``model_type``.
+        seed: of the weights.
+        overrides: entries of the configuration.
+    """
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_config(tiny_config(family, **overrides))
+    _randomise(model, torch.Generator().manual_seed(seed))
+    model.save_pretrained(path)
+    write_tiny_tokenizer(path)
+    return path
+
+
+def _randomise(model: Any, random: torch.Generator) -> None:
+    """Norms and biases differ from what they start with, so that leaving them out shows."""
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=random)
+        if "norm" in name:
+            parameter.data.add_(noise, alpha=0.2)
+        elif name.endswith("bias"):
+            parameter.data.copy_(noise * 0.3)
+        else:
+            is_table = parameter.shape[0] == model.config.vocab_size
+            parameter.data.copy_(noise if is_table else noise * (1.5 / parameter.shape[1] ** 0.5))
 
 
 def write_tiny_tokenizer(path: Path) -> None:

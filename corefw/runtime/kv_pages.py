@@ -14,10 +14,11 @@ __all__ = ["KVPages"]
 
 
 class KVPages:
-    """One byte buffer a KV-cache group, [layers, blocks, page bytes]; a block id names one page in each layer.
+    """One byte buffer a size of page, [layers, blocks, page bytes]; a block id names one page in each layer.
 
-    The memory isn't touched before a block is: blocks are cleared when the scheduler says so. The null block is
-    cleared now, since padding may read it.
+    KV-cache groups with pages of one size use one buffer: a block belongs to one group at a time, so that the first
+    layers of all groups can have the same pages, and so on. The memory isn't touched before a block is: blocks are
+    cleared when the scheduler says so. The null block is cleared now, since padding may read it.
 
     Args:
         groups: by KV-cache group the specs of its layers, by layer name.
@@ -27,29 +28,45 @@ class KVPages:
 
     def __init__(self, groups: Sequence[Mapping[str, KVCacheSpec]], num_blocks: int, device: torch.device) -> None:
         self._groups = groups
-        self.buffers = [_allocate(specs, num_blocks, device) for specs in groups]
+        self._page_bytes = [_page_bytes(specs) for specs in groups]
+        num_layers: dict[int, int] = {}
+        for page_bytes, specs in zip(self._page_bytes, groups, strict=True):
+            num_layers[page_bytes] = max(num_layers.get(page_bytes, 0), len(specs))
+        self._by_page_bytes = {
+            page_bytes: torch.empty((count, num_blocks, page_bytes), dtype=torch.uint8, device=device)
+            for page_bytes, count in num_layers.items()
+        }
         self.clear([[0]] * len(groups))
+
+    @property
+    def buffers(self) -> list[torch.Tensor]:
+        """The memory, in the order in which the groups first name the sizes of their pages."""
+        return list(self._by_page_bytes.values())
 
     def views(self, backend: type[AttentionBackend]) -> dict[str, torch.Tensor]:
         """By layer name the pages as the backend sees them, [blocks, *PageView.shape]."""
         return {
-            name: _view(buffer[index], spec, backend)
-            for specs, buffer in zip(self._groups, self.buffers, strict=True)
+            name: _view(self._by_page_bytes[page_bytes][index], spec, backend)
+            for page_bytes, specs in zip(self._page_bytes, self._groups, strict=True)
             for index, (name, spec) in enumerate(specs.items())
         }
 
     def clear(self, block_ids: Sequence[Sequence[int]]) -> None:
         """Zero blocks, given by group."""
-        for buffer, ids in zip(self.buffers, block_ids, strict=True):
+        joined: dict[int, list[int]] = {}
+        for page_bytes, ids in zip(self._page_bytes, block_ids, strict=True):
+            joined.setdefault(page_bytes, []).extend(ids)
+        for page_bytes, ids in joined.items():
             if ids:
+                buffer = self._by_page_bytes[page_bytes]
                 buffer.index_fill_(1, torch.tensor(ids, device=buffer.device), 0)
 
 
-def _allocate(specs: Mapping[str, KVCacheSpec], num_blocks: int, device: torch.device) -> torch.Tensor:
+def _page_bytes(specs: Mapping[str, KVCacheSpec]) -> int:
     sizes = {spec.page_bytes for spec in specs.values()}
     if len(sizes) != 1:
         raise EngineError(f"layers of one KV-cache group need pages of one size, got {sorted(sizes)} bytes")
-    return torch.empty((len(specs), num_blocks, sizes.pop()), dtype=torch.uint8, device=device)
+    return sizes.pop()
 
 
 def _view(pages: torch.Tensor, spec: KVCacheSpec, backend: type[AttentionBackend]) -> torch.Tensor:

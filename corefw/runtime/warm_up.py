@@ -19,10 +19,13 @@ _PARAMS = SamplingParams(temperature=1.0, top_p=0.9, top_k=40, min_p=0.01, seed=
 
 
 def warm_up(runner: ModelRunner, plan: RuntimePlan, *, max_num_tokens: int) -> None:
-    """A prompt, then one more token, in a block that is cleared afterwards; the batch ends up empty."""
-    if plan.num_blocks < 2:
-        raise EngineError(f"the plan has {plan.num_blocks} KV blocks; one beside the null block is needed")
+    """A prompt, then one more token, in a block a group that is cleared afterwards; the batch ends up empty."""
     num_groups = len(plan.layer_groups)
+    if plan.num_blocks <= num_groups:
+        raise EngineError(
+            f"the plan has {plan.num_blocks} KV blocks for {num_groups} groups; each needs one beside the null block"
+        )
+    block_ids = [[1 + group] for group in range(num_groups)]
     num_prompt = max(1, min(2, max_num_tokens, plan.block_size - 1))
     prompt = NewRequest(
         request_id=_REQUEST_ID,
@@ -30,7 +33,7 @@ def warm_up(runner: ModelRunner, plan: RuntimePlan, *, max_num_tokens: int) -> N
         output_ids=[],
         params=_PARAMS,
         eos_ids=(),
-        block_ids=[[1]] * num_groups,
+        block_ids=block_ids,
         num_computed_tokens=0,
     )
     runner.execute_model(_step(num_groups, new=[prompt], num_tokens=num_prompt))
@@ -38,7 +41,7 @@ def warm_up(runner: ModelRunner, plan: RuntimePlan, *, max_num_tokens: int) -> N
     if sampled and num_prompt < plan.block_size:
         runner.execute_model(_step(num_groups, num_computed=num_prompt, num_tokens=1))
         runner.sample_tokens()
-    runner.execute_model(_step(num_groups, finished=[_REQUEST_ID], zeroed=[1]))
+    runner.execute_model(_step(num_groups, finished=[_REQUEST_ID], zeroed=block_ids))
     runner.sample_tokens()
 
 
@@ -49,7 +52,7 @@ def _step(
     new: list[NewRequest] | None = None,
     num_computed: int | None = None,
     finished: list[str] | None = None,
-    zeroed: list[int] | None = None,
+    zeroed: list[list[int]] | None = None,
 ) -> SchedulerOutput:
     going_on = num_computed is not None
     return SchedulerOutput(
@@ -65,5 +68,5 @@ def _step(
         total_num_scheduled_tokens=num_tokens,
         finished_request_ids=finished or [],
         preempted_request_ids=[],
-        block_ids_to_zero=[zeroed or []] * num_groups,
+        block_ids_to_zero=zeroed or [[]] * num_groups,
     )

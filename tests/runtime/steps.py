@@ -28,12 +28,12 @@ class Sequence:
 
 
 class HandScheduler:
-    """One KV-cache group unless told otherwise; groups share block ids."""
+    """One KV-cache group unless told otherwise. A sequence has units of blocks: one block in each group."""
 
     def __init__(self, num_blocks: int = 64, block_size: int = 4, num_groups: int = 1) -> None:
         self.block_size = block_size
         self.num_groups = num_groups
-        self.free = list(range(1, num_blocks))
+        self.free = list(range(1, 1 + (num_blocks - 1) // num_groups))
         self.sequences: dict[str, Sequence] = {}
         self.finished: list[str] = []
         self.preempted: list[str] = []
@@ -70,7 +70,7 @@ class HandScheduler:
                 cached["ids"].append(request_id)
                 cached["computed"].append(sequence.num_computed)
                 cached["outputs"].append(len(sequence.output_ids))
-                cached["blocks"].append([fresh] * self.num_groups)
+                cached["blocks"].append(self._block_ids(fresh))
             else:
                 new.append(self._new(sequence))
             sequence.in_worker = True
@@ -89,7 +89,7 @@ class HandScheduler:
             total_num_scheduled_tokens=sum(counts.values()),
             finished_request_ids=self.finished,
             preempted_request_ids=self.preempted,
-            block_ids_to_zero=[zeroed] * self.num_groups,
+            block_ids_to_zero=self._block_ids(zeroed),
         )
         self.finished, self.preempted = [], []
         return output
@@ -106,9 +106,13 @@ class HandScheduler:
             output_ids=list(sequence.output_ids),
             params=sequence.params,
             eos_ids=sequence.eos_ids,
-            block_ids=[list(sequence.block_ids)] * self.num_groups,
+            block_ids=self._block_ids(sequence.block_ids),
             num_computed_tokens=sequence.num_computed,
         )
+
+    def _block_ids(self, units: list[int]) -> list[list[int]]:
+        """By group; a block belongs to one group alone."""
+        return [[1 + (unit - 1) * self.num_groups + group for unit in units] for group in range(self.num_groups)]
 
     def _grow(self, sequence: Sequence, num_tokens: int) -> list[int]:
         needed = -(-num_tokens // self.block_size) - len(sequence.block_ids)

@@ -21,7 +21,7 @@ class AttentionMetadataAssembly:
     Args:
         backend: the chosen one.
         groups: the layers of each KV-cache group.
-        block_size: tokens a block.
+        block_sizes: tokens a block, a group.
         max_num_seqs: requests of a step at most.
     """
 
@@ -29,27 +29,26 @@ class AttentionMetadataAssembly:
         self,
         backend: type[AttentionBackend],
         groups: Sequence[Sequence[AttentionLayerSpec]],
-        block_size: int,
+        block_sizes: Sequence[int],
         max_num_seqs: int,
     ) -> None:
-        self._block_size = block_size
         self._groups = [
-            (backend.builder(layers, block_size, max_num_seqs), tuple(layer.name for layer in layers))
-            for layers in groups
+            (backend.builder(layers, block_size, max_num_seqs), block_size, tuple(layer.name for layer in layers))
+            for layers, block_size in zip(groups, block_sizes, strict=True)
         ]
 
     def assemble(self, inputs: StepInputs) -> ForwardContext:
         """The step's context, valid until the next one is assembled."""
         attention: dict[str, AttentionMetadata] = {}
         slots: dict[str, torch.Tensor] = {}
-        for index, (builder, names) in enumerate(self._groups):
+        for index, (builder, block_size, names) in enumerate(self._groups):
             batch = AttentionBatch(
                 num_tokens=inputs.num_tokens,
                 query_starts=inputs.query_starts,
                 seq_lens=inputs.seq_lens,
                 block_table=inputs.block_tables[index],
                 slot_mapping=inputs.slot_mappings[index],
-                block_size=self._block_size,
+                block_size=block_size,
             )
             attention |= dict.fromkeys(names, builder.build(batch))
             slots |= dict.fromkeys(names, inputs.slot_mappings[index])

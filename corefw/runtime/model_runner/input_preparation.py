@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +13,23 @@ from corefw.errors import EngineError
 from corefw.runtime.model_runner.batch_state import BatchState
 from corefw.runtime.model_runner.host_buffer import HostBuffer
 
-__all__ = ["InputPreparation", "StepInputs"]
+__all__ = ["InputPreparation", "StepInputs", "TableLayout"]
 
 NO_SLOT = -1
+NULL_BLOCK = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """What the block tables of one KV-cache group are like.
+
+    Attributes:
+        block_size: tokens a block.
+        sliding_window: tokens that a query sees, where the scheduler gives back the blocks before it; else None.
+    """
+
+    block_size: int
+    sliding_window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +43,8 @@ class StepInputs:
         positions: int64 [T] on the device.
         query_starts: int32 [R + 1] on the CPU.
         seq_lens: int32 [R] on the CPU, context length after the step.
-        block_tables: by KV-cache group int32 [R, M] on the device, padded with the null block.
+        block_tables: by KV-cache group int32 [R, M] on the device, padded with the null block, which also stands
+            in for blocks that the scheduler has given back: another request may be writing to them.
         slot_mappings: by KV-cache group int64 [T] on the device.
         sampled: intp [S], which of the R requests get a token: those whose last known token is computed.
         logits_indices: int64 [S] on the device, the positions in T of their last tokens.
@@ -54,9 +69,8 @@ class InputPreparation:
         device: where the model runs.
         max_num_tokens: tokens of a step at most.
         max_num_seqs: requests of a step at most.
-        max_num_blocks: blocks of a request at most.
-        num_groups: KV-cache groups.
-        block_size: tokens a block.
+        max_model_len: tokens of a request at most.
+        groups: one layout a KV-cache group.
     """
 
     def __init__(
@@ -65,19 +79,21 @@ class InputPreparation:
         *,
         max_num_tokens: int,
         max_num_seqs: int,
-        max_num_blocks: int,
-        num_groups: int,
-        block_size: int,
+        max_model_len: int,
+        groups: Sequence[TableLayout],
     ) -> None:
-        self._block_size = block_size
+        self._groups = tuple(groups)
         self._max_num_tokens = max_num_tokens
         self._input_ids = HostBuffer(max_num_tokens, torch.int64, device)
         self._positions = HostBuffer(max_num_tokens, torch.int64, device)
         self._logits_indices = HostBuffer(max_num_seqs, torch.int64, device)
         self._query_starts = HostBuffer(max_num_seqs + 1, torch.int32, torch.device("cpu"))
         self._seq_lens = HostBuffer(max_num_seqs, torch.int32, torch.device("cpu"))
-        self._slots = [HostBuffer(max_num_tokens, torch.int64, device) for _ in range(num_groups)]
-        self._tables = [HostBuffer(max_num_seqs * max_num_blocks, torch.int32, device) for _ in range(num_groups)]
+        self._slots = [HostBuffer(max_num_tokens, torch.int64, device) for _ in self._groups]
+        self._tables = [
+            HostBuffer(max_num_seqs * -(-max_model_len // group.block_size), torch.int32, device)
+            for group in self._groups
+        ]
 
     def prepare(self, batch: BatchState, num_scheduled_tokens: Mapping[str, int]) -> StepInputs:
         """Lay out the step. Requests come in row order, whatever order the scheduler named them in."""
@@ -99,7 +115,7 @@ class InputPreparation:
             positions=self._positions.upload(positions_T),
             query_starts=self._query_starts.upload(query_starts),
             seq_lens=self._seq_lens.upload(ends),
-            block_tables=self._upload_tables(batch, rows, int(ends.max())),
+            block_tables=self._upload_tables(batch, rows, starts, int(ends.max())),
             slot_mappings=self._upload_slots(batch, rows[request_T], positions_T),
             sampled=sampled,
             logits_indices=self._logits_indices.upload(query_starts[sampled + 1] - 1),
@@ -115,7 +131,8 @@ class InputPreparation:
         """Writing outside a request's own blocks would corrupt another's; better fail the step."""
         if counts.sum() > self._max_num_tokens:
             raise EngineError(f"the step has {counts.sum()} tokens, but at most {self._max_num_tokens} were announced")
-        num_slots = np.min([table.lengths[rows] for table in batch.block_tables], axis=0) * self._block_size
+        tables = zip(batch.block_tables, self._groups, strict=True)
+        num_slots = np.min([table.lengths[rows] * group.block_size for table, group in tables], axis=0)
         bad = np.flatnonzero((counts < 1) | (ends > batch.tokens.lengths[rows]) | (ends > num_slots))
         if len(bad):
             row = rows[bad[0]]
@@ -124,20 +141,26 @@ class InputPreparation:
                 f"but {batch.tokens.lengths[row]} tokens are known and blocks hold {num_slots[bad[0]]}"
             )
 
-    def _upload_tables(self, batch: BatchState, rows: npt.NDArray[np.intp], longest: int) -> tuple[torch.Tensor, ...]:
+    def _upload_tables(
+        self, batch: BatchState, rows: npt.NDArray[np.intp], starts: npt.NDArray[np.int64], longest: int
+    ) -> tuple[torch.Tensor, ...]:
         """Tables as wide as the longest request of the step needs."""
-        width = -(-longest // self._block_size)
-        tables = zip(self._tables, batch.block_tables, strict=True)
-        return tuple(
-            buffer.upload(table.values[rows, :width].reshape(-1)).view(len(rows), width) for buffer, table in tables
-        )
+        uploaded = []
+        for buffer, table, group in zip(self._tables, batch.block_tables, self._groups, strict=True):
+            width = -(-longest // group.block_size)
+            values = table.values[rows, :width]
+            if group.sliding_window is not None:
+                first_read = np.maximum(0, starts + 1 - group.sliding_window) // group.block_size
+                values[np.arange(width) < first_read[:, None]] = NULL_BLOCK
+            uploaded.append(buffer.upload(values.reshape(-1)).view(len(rows), width))
+        return tuple(uploaded)
 
     def _upload_slots(
         self, batch: BatchState, rows_T: npt.NDArray[np.intp], positions_T: npt.NDArray[np.int64]
     ) -> tuple[torch.Tensor, ...]:
-        index_T, offset_T = np.divmod(positions_T, self._block_size)
-        groups = zip(self._slots, batch.block_tables, strict=True)
-        return tuple(
-            buffer.upload(table.values[rows_T, index_T].astype(np.int64) * self._block_size + offset_T, tail=NO_SLOT)
-            for buffer, table in groups
-        )
+        uploaded = []
+        for buffer, table, group in zip(self._slots, batch.block_tables, self._groups, strict=True):
+            index_T, offset_T = np.divmod(positions_T, group.block_size)
+            slots_T = table.values[rows_T, index_T].astype(np.int64) * group.block_size + offset_T
+            uploaded.append(buffer.upload(slots_T, tail=NO_SLOT))
+        return tuple(uploaded)

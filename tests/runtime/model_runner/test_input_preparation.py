@@ -6,7 +6,7 @@ from corefw.messages.sampling import SamplingParams
 from corefw.messages.scheduling import NewRequest
 from corefw.runtime.model_runner.batch_state import BatchState
 from corefw.runtime.model_runner.host_buffer import HostBuffer
-from corefw.runtime.model_runner.input_preparation import InputPreparation
+from corefw.runtime.model_runner.input_preparation import InputPreparation, TableLayout
 
 CPU = torch.device("cpu")
 
@@ -34,7 +34,7 @@ def _batch() -> BatchState:
 
 
 def _preparation() -> InputPreparation:
-    return InputPreparation(CPU, max_num_tokens=16, max_num_seqs=4, max_num_blocks=8, num_groups=2, block_size=4)
+    return InputPreparation(CPU, max_num_tokens=16, max_num_seqs=4, max_model_len=32, groups=[TableLayout(4)] * 2)
 
 
 def test_a_step_is_laid_out_one_request_after_the_other_in_row_order() -> None:

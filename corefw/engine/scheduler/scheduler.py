@@ -24,9 +24,9 @@ from corefw.engine.scheduler.waiting import WaitingQueue
 from corefw.errors import EngineError, PluginError, RequestError
 from corefw.interfaces.kv_cache import KVCacheSpec
 from corefw.interfaces.scheduler import Scheduler, SchedulerStrategy
-from corefw.messages.outputs import EngineCoreOutput, FinishReason, ModelRunnerOutput, SchedulerStats
 from corefw.messages.kv_events import KVEventBatch
-from corefw.messages.request import EngineCoreRequest
+from corefw.messages.outputs import EngineCoreOutput, FinishReason, ModelRunnerOutput, SchedulerStats
+from corefw.messages.request import EngineCoreRequest, PlainDict
 from corefw.messages.scheduling import SchedulerOutput
 from corefw.observability.logging import get_logger
 
@@ -248,8 +248,7 @@ class DefaultScheduler(Scheduler):
             if error:
                 outputs.append(self._finish(request, FinishReason.ERROR, error=error))
             elif sampled:
-                extra = result.extra.get(request.request_id, _NO_EXTRA)
-                outputs.append(self._take_tokens(request, sampled, logprobs.row(row), extra))
+                outputs.append(self._take_tokens(request, sampled, logprobs.row(row), result))
         self._drop_ended()
         return outputs
 
@@ -265,7 +264,7 @@ class DefaultScheduler(Scheduler):
         return None
 
     def _take_tokens(
-        self, request: Request, sampled: list[int], logprobs: RowLogprobs | None, extra: PlainDict
+        self, request: Request, sampled: list[int], logprobs: RowLogprobs | None, result: ModelRunnerOutput
     ) -> EngineCoreOutput:
         taken, stop = self._append(request, sampled)
         self._counters.num_generation_tokens += len(taken)
@@ -278,7 +277,8 @@ class DefaultScheduler(Scheduler):
             logprobs=logprobs.take(len(taken), num_logprobs) if logprobs and num_logprobs is not None else None,
             finish_reason=stop.reason if stop else None,
             stop_reason=stop.token_id if stop else None,
-            extra=extra,
+            prompt_logprobs=result.prompt_logprobs.get(request.request_id),
+            extra=result.extra.get(request.request_id, _NO_EXTRA),
         )
 
     def _append(self, request: Request, sampled: list[int]) -> tuple[list[int], Stop | None]:

@@ -54,6 +54,7 @@ def make_build_context(
         tp=tp or TensorParallel(),
         attention_backend=plugins.get(_BACKENDS, selection.chosen),
         max_model_len=config.max_model_len,
+        hybrid_kv=config.cache.hybrid_kv_cache,
     )
     return build, (selection,)
 

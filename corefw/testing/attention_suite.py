@@ -21,6 +21,7 @@ __all__ = [
     "Sequence3",
     "check_backend",
     "check_batch_invariance",
+    "check_forgotten_blocks",
     "check_matches_reference",
     "check_padding",
     "layers_to_check",
@@ -137,12 +138,14 @@ def run_schedule(
     block_size: int = 16,
     batch_invariant: bool = False,
     padding: int = 0,
+    forget: bool = False,
     seed: int = 0,
 ) -> list[torch.Tensor]:
     """Compute the sequences step by step over a cache whose unused parts are NaN and whose blocks lie in random order.
 
     Args:
         padding: rows to add to each step after its tokens, with slot -1.
+        forget: the null block, full of NaN, stands in for every block that the layer's window has left behind.
 
     Returns:
         a sequence: [S, H, D].
@@ -158,6 +161,9 @@ def run_schedule(
         for index, count in step:
             done[index] += count
         batch = _batch(step, rows, tables, block_size, padding)
+        if forget and layer.sliding_window is not None:
+            for place, row in enumerate(rows):
+                batch.block_table[place, : max(0, row.start - layer.sliding_window + 1) // block_size] = 0
         parts = [
             torch.cat([getattr(sequences[index], part)[row] for (index, _), row in zip(step, rows, strict=True)])
             for part in ("query", "key", "value")
@@ -279,6 +285,38 @@ def check_batch_invariance(
             )
 
 
+def check_forgotten_blocks(
+    backend: type[AttentionBackend],
+    layer: AttentionLayerSpec,
+    dtype: torch.dtype,
+    *,
+    batch_invariant: bool = False,
+    lengths: Sequence[int] = (40, 150, 300),
+    seed: int = 0,
+) -> None:
+    """Blocks that the window has left behind may be gone: results have the same bits."""
+    sequences = random_sequences(layer, lengths, dtype, seed)
+    schedule = random_schedule(lengths, seed)
+    for block_size in backend.capabilities.block_sizes or _BLOCK_SIZES:
+        kept, forgotten = (
+            run_schedule(
+                backend,
+                layer,
+                sequences,
+                schedule,
+                block_size=block_size,
+                batch_invariant=batch_invariant,
+                forget=forget,
+                seed=seed,
+            )
+            for forget in (False, True)
+        )
+        for left, right in zip(kept, forgotten, strict=True):
+            assert torch.equal(left, right), (
+                f"{backend.name}: blocks before the window are read with {layer}, {dtype}, block size {block_size}"
+            )
+
+
 def check_backend(backend: type[AttentionBackend], *, seed: int = 0) -> None:
     """Everything that the backend claims to do on a CPU."""
     for dtype_name in sorted(backend.capabilities.dtypes):
@@ -286,6 +324,7 @@ def check_backend(backend: type[AttentionBackend], *, seed: int = 0) -> None:
         for layer in layers_to_check(backend, dtype_name):
             check_matches_reference(backend, layer, dtype, seed=seed)
             check_padding(backend, layer, dtype)
+            check_forgotten_blocks(backend, layer, dtype)
             asked = _request(dtype_name, layer.head_size, layer.sliding_window, layer.soft_cap, invariant=True)
             if backend.capabilities.supports(asked) is None:
                 check_batch_invariance(backend, layer, dtype, seed=seed)

@@ -25,6 +25,7 @@ def cpu_build_context(
     tp: TensorParallel | None = None,
     taps: frozenset[str] = frozenset(),
     max_model_len: int = 256,
+    hybrid_kv: bool = False,
     providers: Sequence[OpProvider] = (),
     attention_backend: type[AttentionBackend] = TorchAttention,
 ) -> BuildContext:
@@ -39,6 +40,7 @@ def cpu_build_context(
         tp=tp or TensorParallel(),
         attention_backend=attention_backend,
         max_model_len=max_model_len,
+        hybrid_kv=hybrid_kv,
         taps=taps,
     )
 

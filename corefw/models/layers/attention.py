@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
 from corefw.errors import EngineError
 from corefw.interfaces.attention import AttentionLayerSpec
-from corefw.interfaces.kv_cache import FullAttentionSpec, KVCacheSpec
+from corefw.interfaces.kv_cache import FullAttentionSpec, KVCacheSpec, SlidingWindowSpec
 from corefw.models.layers.context import BuildContext
 from corefw.models.layers.forward_context import get_forward_context
 
@@ -26,6 +28,7 @@ class Attention(nn.Module):
         super().__init__()
         self.spec = spec
         self._dtype_name = build.dtype_name
+        self._hybrid_kv = build.hybrid_kv
         self._impl = build.attention_backend.implementation(
             spec, dtype=build.dtype, batch_invariant=build.batch_invariant
         )
@@ -33,13 +36,15 @@ class Attention(nn.Module):
 
     def kv_cache_spec(self, block_size: int) -> KVCacheSpec:
         """What this layer keeps in the cache, for blocks of that size."""
-        return FullAttentionSpec(
-            block_size=block_size,
-            num_kv_heads=self.spec.num_kv_heads,
-            head_size=self.spec.head_size,
-            dtype=self._dtype_name,
-            sliding_window=self.spec.sliding_window,
-        )
+        shape: dict[str, Any] = {
+            "block_size": block_size,
+            "num_kv_heads": self.spec.num_kv_heads,
+            "head_size": self.spec.head_size,
+            "dtype": self._dtype_name,
+        }
+        if self._hybrid_kv and self.spec.sliding_window is not None:
+            return SlidingWindowSpec(**shape, sliding_window=self.spec.sliding_window)
+        return FullAttentionSpec(**shape, sliding_window=self.spec.sliding_window)
 
     def bind_pages(self, pages: torch.Tensor) -> None:
         """Give the layer its view of the cache, [P, *PageView.shape]. Called once before the first real step."""

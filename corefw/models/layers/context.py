@@ -49,6 +49,8 @@ class BuildContext:
         tp: place among the tensor-parallel ranks.
         attention_backend: chosen at start.
         max_model_len: positions that a rotary table has to cover.
+        hybrid_kv: layers with a sliding window say so to the allocator, which then gives back what they no longer read;
+            else every layer keeps every token.
         taps: names of the tap points to build in, e.g. ``layers.3.residual``.
     """
 
@@ -60,4 +62,5 @@ class BuildContext:
     tp: TensorParallel
     attention_backend: type[AttentionBackend]
     max_model_len: int
+    hybrid_kv: bool = False
     taps: frozenset[str] = field(default_factory=frozenset)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,6 +14,7 @@ from corefw.interfaces.kv_cache import FullAttentionSpec
 from corefw.testing.attention_suite import (
     check_backend,
     check_batch_invariance,
+    check_forgotten_blocks,
     check_matches_reference,
     layers_to_check,
     random_sequences,
@@ -20,6 +23,9 @@ from corefw.testing.attention_suite import (
 
 DEMO = AttentionLayerSpec(name="demo", num_heads=9, num_kv_heads=3, head_size=64, scale=0.125)
 WINDOW = AttentionLayerSpec(name="window", num_heads=4, num_kv_heads=2, head_size=16, scale=0.25, sliding_window=33)
+CAPPED = AttentionLayerSpec(
+    name="capped", num_heads=4, num_kv_heads=4, head_size=16, scale=0.25, sliding_window=40, soft_cap=3.0
+)
 
 
 def test_it_passes_the_conformance_suite() -> None:
@@ -27,7 +33,7 @@ def test_it_passes_the_conformance_suite() -> None:
     check_backend(TorchAttention)
 
 
-@pytest.mark.parametrize("layer", [DEMO, WINDOW])
+@pytest.mark.parametrize("layer", [DEMO, WINDOW, CAPPED])
 @settings(deadline=None, derandomize=True, max_examples=8)
 @given(lengths=st.lists(st.integers(1, 200), min_size=1, max_size=5), seed=st.integers(0, 10_000))
 def test_bits_do_not_depend_on_chunks_batch_or_block_size(
@@ -59,6 +65,15 @@ def test_many_decodes_of_very_different_lengths_agree_with_the_definition(dtype:
         alone = run_schedule(TorchAttention, DEMO, [sequence], [[(0, length)]])[0]
         tolerance = 1e-6 if dtype == torch.float32 else 2e-2
         assert torch.allclose(alone.float(), output.float(), atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("invariant", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("window", [1, 7, 33, 64, 65])
+def test_what_lies_before_the_window_may_be_gone(window: int, dtype: torch.dtype, invariant: bool) -> None:
+    for layer in (WINDOW, CAPPED):
+        narrowed = dataclasses.replace(layer, sliding_window=window)
+        check_forgotten_blocks(TorchAttention, narrowed, dtype, batch_invariant=invariant, seed=window)
 
 
 def test_a_layer_of_another_kind_of_state_is_refused() -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
 from corefw.errors import EngineError
 from corefw.interfaces.attention import AttentionLayerSpec
-from corefw.interfaces.kv_cache import FullAttentionSpec
+from corefw.interfaces.kv_cache import FullAttentionSpec, SlidingWindowSpec
 from corefw.models.layers.attention import Attention
 from corefw.models.layers.forward_context import ForwardContext, get_forward_context, set_forward_context
 from corefw.testing.paged_loop import cpu_build_context
@@ -23,6 +25,15 @@ def test_it_says_what_it_keeps_in_the_cache() -> None:
     assert Attention(SPEC, cpu_build_context("bfloat16")).kv_cache_spec(32) == FullAttentionSpec(
         block_size=32, num_kv_heads=2, head_size=8, dtype="bfloat16", sliding_window=7
     )
+
+
+def test_with_hybrid_allocation_a_window_is_the_allocators_matter() -> None:
+    build = cpu_build_context(hybrid_kv=True)
+    assert Attention(SPEC, build).kv_cache_spec(16) == SlidingWindowSpec(
+        block_size=16, num_kv_heads=2, head_size=8, dtype="float32", sliding_window=7
+    )
+    whole = dataclasses.replace(SPEC, sliding_window=None)
+    assert type(Attention(whole, build).kv_cache_spec(16)) is FullAttentionSpec
 
 
 def test_without_pages_it_names_the_layer() -> None:

@@ -12,6 +12,7 @@ __all__ = [
     "apply_child_environment",
     "cache_dir",
     "child_environment",
+    "described",
     "hub_offline",
     "log_level",
     "plugins_allowlist",
@@ -84,3 +85,14 @@ def child_environment() -> dict[str, str]:
 def apply_child_environment() -> None:
     """Give this process, before torch loads, what ``child_environment`` gives children that compute."""
     os.environ.update(child_environment())
+
+
+def described() -> dict[str, str]:
+    """Every variable that bears on corefw and is set, secrets as ``(set)``; for reports."""
+    prefixes = ("COREFW_", "VLLM_", "HF_", "OMP_", "GOMP_", "KMP_", "MKL_", "CUDA_VISIBLE_DEVICES", "TRANSFORMERS_")
+    secrets = ("KEY", "TOKEN", "PASSWORD", "SECRET")
+    return {
+        name: "(set)" if any(word in name for word in secrets) else value[:200]
+        for name, value in sorted(os.environ.items())
+        if name.startswith(prefixes)
+    }

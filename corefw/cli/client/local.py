@@ -1,0 +1,59 @@
+"""A model of one's own behind the server's handlers, for commands that need no listening server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from corefw import env
+from corefw.cli.client.asgi import AsgiTransport
+from corefw.config.args import UserArgs
+from corefw.config.engine_config import ServerConfig
+from corefw.engine.async_engine import AsyncEngine
+from corefw.engine.process import CoreProcess
+from corefw.frontend.prepare import prepare
+from corefw.frontend.text_engine import TextEngine
+from corefw.observability.logging import configure_logging
+from corefw.server.app import create_app
+from corefw.server.state import ServerState
+
+__all__ = ["local_transport"]
+
+# What comes from one's own file needs no protection from large bodies.
+_MAX_BODY_BYTES = 2**30
+# Nobody waits for a signal to be answered here, so a core on a busy machine may take its time to end.
+_GRACE_S = 15.0
+
+
+@asynccontextmanager
+async def local_transport(args: UserArgs, log_level: str) -> AsyncIterator[AsgiTransport]:
+    """Start a core and an app over it, with every allowed endpoint; both end with the block.
+
+    Raises:
+        ConfigError, PluginError, EngineStartError: the engine can't start.
+    """
+    configure_logging(log_level, "front-end")
+    started_s = time.time()
+    core = CoreProcess.spawn()
+    try:
+        prepared = prepare(args)
+        core.configure(prepared.config, log_level=log_level)
+        engine = AsyncEngine(await core.connect(lambda _: None), grace_s=_GRACE_S)
+        try:
+            state = ServerState.build(
+                engine=engine,
+                text=TextEngine(engine, prepared.renderer),
+                renderer=prepared.renderer,
+                plugins=prepared.plugins,
+                config=prepared.config,
+                server_config=ServerConfig(max_body_bytes=_MAX_BODY_BYTES),
+                started_s=started_s,
+            )
+            app = create_app(state, [plugin.value() for plugin in prepared.plugins.load_all("endpoint_plugins")])
+            async with app.router.lifespan_context(app):
+                yield AsgiTransport(app, api_key=env.api_key())
+        finally:
+            await engine.shutdown()
+    finally:
+        core.close()

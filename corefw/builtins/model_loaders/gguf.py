@@ -1,4 +1,4 @@
-"""The GGUF loader: one ``.gguf`` file, weights dequantised while they are read."""
+"""The GGUF loader: one ``.gguf`` file or all parts of a split one, weights dequantised while they are read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from corefw.errors import ModelFormatError
 from corefw.interfaces.model_loader import ModelLoader
 from corefw.models.loading.gguf_blocks import dequantise
 from corefw.models.loading.gguf_config import architecture_of, read_gguf_info
@@ -35,21 +34,21 @@ class GGUFLoader(ModelLoader):
     scratch_elements: ClassVar[int] = 1 << 22
 
     def supports(self, files: ModelFiles) -> str | None:
-        """One file that begins with the magic or is called ``.gguf``."""
-        if len(files.weights) != 1:
-            return f"a GGUF model is one file, there are {len(files.weights)}"
-        path = files.weights[0]
-        if path.endswith(".gguf") or has_gguf_magic(path):
-            return None
-        return f"{Path(path).name} isn't a GGUF file"
+        """Every file begins with the magic or is called ``.gguf``."""
+        if not files.weights:
+            return "there are no weight files"
+        for path in files.weights:
+            if not path.endswith(".gguf") and not has_gguf_magic(path):
+                return f"{Path(path).name} isn't a GGUF file"
+        return None
 
     def read_info(self, files: ModelFiles) -> ModelInfo:
         """Header only."""
-        return read_gguf_info(GGUFFile(_only_file(files)), files, self.name)
+        return read_gguf_info(GGUFFile(*files.weights), files, self.name)
 
     def weights(self, info: ModelInfo, dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
         """Plain floats as views of the mapped file in their own dtype, blocks decoded to ``dtype``."""
-        file = GGUFFile(_only_file(info.files))
+        file = GGUFFile(*info.files.weights)
         for tensor in map_tensors(file, architecture_of(file)):
             yield tensor.name, self._to_torch(raw_in_hf_order(file, tensor, info.hf_config), tensor, dtype)
 
@@ -80,12 +79,6 @@ class GGUFLoader(ModelLoader):
             first = start * kind.block_elements
             decoded[first : first + len(values)].copy_(torch.from_numpy(values))
         return decoded
-
-
-def _only_file(files: ModelFiles) -> str:
-    if len(files.weights) != 1:
-        raise ModelFormatError(f"{files.root}: a GGUF model is one file, there are {len(files.weights)}; name one")
-    return files.weights[0]
 
 
 def _view(raw: npt.NDArray[np.uint8], type_name: str) -> torch.Tensor:

@@ -23,6 +23,7 @@ from corefw.builtins.model_sources.wheel import Wheel, normalise_name, sha256_of
 from corefw.config.model_info import ModelFiles
 from corefw.errors import ModelSourceError
 from corefw.interfaces.model_source import ModelSource, SourceOptions
+from corefw.models.loading.gguf_split import gguf_models
 from corefw.models.loading.model_directory import weight_files
 
 __all__ = ["PyPIPackage"]
@@ -170,7 +171,8 @@ def _unpack(wheel: Wheel, scratch: Path, unpacked: Path) -> None:
 
 def _find_models(folder: Path) -> list[tuple[Path, tuple[str, ...]]]:
     """(root, weight files) of every model in a folder."""
-    found: list[tuple[Path, tuple[str, ...]]] = [(path.parent, (str(path),)) for path in sorted(folder.rglob("*.gguf"))]
+    split = gguf_models(list(folder.rglob("*.gguf")))
+    found = [(parts[0].parent, tuple(map(str, parts))) for parts in split]
     for config in sorted(folder.rglob("config.json")):
         if any(config.parent.glob("*.safetensors")):
             found.append((config.parent, weight_files(config.parent)))

@@ -35,17 +35,10 @@ def load_tokenizer(info: ModelInfo, model: ModelConfig, frontend: FrontendConfig
     gguf = open_gguf(info)
     if gguf is None:
         return tokenizer_from_path(Path(info.files.root), default_bos_id=info.bos_id, default_eos_ids=info.eos_ids)
-    return tokenizer_from_gguf(gguf.metadata, TokenizerCache(_header(gguf), enabled=frontend.tokenizer_cache))
+    return tokenizer_from_gguf(gguf.metadata, TokenizerCache(bytes(gguf.header), enabled=frontend.tokenizer_cache))
 
 
 def open_gguf(info: ModelInfo) -> GGUFFile | None:
     """The model's GGUF file, or None when it is of another format."""
     weights = info.files.weights
-    return GGUFFile(weights[0]) if weights and has_gguf_magic(weights[0]) else None
-
-
-def _header(gguf: GGUFFile) -> bytes:
-    """Everything before the first tensor's data: cheaper to hash than to decode, and it holds all that matters."""
-    end = min((tensor.offset for tensor in gguf.tensors.values()), default=-1)
-    with Path(gguf.path).open("rb") as file:
-        return file.read(end)
+    return GGUFFile(*weights) if weights and has_gguf_magic(weights[0]) else None

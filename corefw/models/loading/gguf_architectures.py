@@ -146,14 +146,14 @@ _QWEN3 = GGUFArchitecture(
     name="qwen3",
     hf_class="Qwen3ForCausalLM",
     model_type="qwen3",
-    tensors={**_ends(), **_TWO_NORMS, **_attention(bias=None), **_query_key_norms(), **_gated_mlp()},
+    tensors={**_ends(), **_TWO_NORMS, **_attention(bias=None, output_bias=None), **_query_key_norms(), **_gated_mlp()},
     constants={"hidden_act": "silu", "use_sliding_window": False},
 )
 _GEMMA2 = GGUFArchitecture(
     name="gemma2",
     hf_class="Gemma2ForCausalLM",
     model_type="gemma2",
-    tensors={**_ends(1.0), **_FOUR_NORMS, **_attention(bias=None), **_gated_mlp()},
+    tensors={**_ends(1.0), **_FOUR_NORMS, **_attention(bias=None, output_bias=None), **_gated_mlp()},
     constants={"hidden_activation": "gelu_pytorch_tanh"},
     finish=gemma2_config,
 )
@@ -161,7 +161,13 @@ _GEMMA3 = GGUFArchitecture(
     name="gemma3",
     hf_class="Gemma3ForCausalLM",
     model_type="gemma3_text",
-    tensors={**_ends(1.0), **_FOUR_NORMS, **_attention(bias=None), **_query_key_norms(1.0), **_gated_mlp()},
+    tensors={
+        **_ends(1.0),
+        **_FOUR_NORMS,
+        **_attention(bias=None, output_bias=None),
+        **_query_key_norms(1.0),
+        **_gated_mlp(),
+    },
     constants={"hidden_activation": "gelu_pytorch_tanh", "attn_logit_softcapping": None},
     finish=gemma3_config,
 )

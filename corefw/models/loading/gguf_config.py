@@ -65,7 +65,7 @@ def architecture_of(file: GGUFFile) -> GGUFArchitecture:
     """The family's table.
 
     Raises:
-        ModelFormatError: none is named, it isn't known, or the file is a part of a split model.
+        ModelFormatError: none is named, or it isn't known.
     """
     general = GGUFValues(file, "general.")
     name = general.optional_text("architecture")
@@ -75,11 +75,6 @@ def architecture_of(file: GGUFFile) -> GGUFArchitecture:
     if architecture is None:
         known = ", ".join(sorted(ARCHITECTURES))
         raise ModelFormatError(f"{file.path}: the architecture {name[:40]!r} can't be read from GGUF; known: {known}")
-    parts = GGUFValues(file, "split.").optional_integer("count", low=0) or 0
-    if parts > 1:
-        raise ModelFormatError(
-            f"{file.path}: is one of {parts} files of a split model; merge them with llama-gguf-split --merge"
-        )
     return architecture
 
 

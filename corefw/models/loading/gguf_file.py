@@ -1,4 +1,4 @@
-"""A GGUF file, mapped: metadata, tensor table, raw tensor bytes. Torch-free.
+"""A GGUF model, mapped: metadata, tensor table, raw tensor bytes. Torch-free.
 
 Specification: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 and 3, little-endian).
 """
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from corefw.errors import ModelFormatError
 from corefw.models.loading.gguf_metadata import Cursor, Metadata
+from corefw.models.loading.gguf_split import check_parts
 from corefw.models.loading.gguf_types import TYPE_NAMES, TYPES_BY_CODE, TensorType
 
 __all__ = ["GGUFFile", "TensorInfo", "has_gguf_magic"]
@@ -36,7 +37,7 @@ class TensorInfo:
         name: as written in the file.
         shape: outermost dimension first; the last one is a row, which blocks run along.
         type: element type.
-        offset: first byte, from the beginning of the file.
+        offset: first byte, from the beginning of the file that it lies in.
         num_bytes: size in the file.
     """
 
@@ -61,49 +62,76 @@ def has_gguf_magic(path: str | Path) -> bool:
         return False
 
 
-class GGUFFile:
-    """An opened GGUF file. Everything in the header has been checked against the file's size.
+class _Part:
+    """One file on disk: its bytes, its keys, its tensor table. Everything was checked against the file's size."""
 
-    Args:
-        path: the file. It must not be changed while this object or an array from it lives.
-
-    Raises:
-        ModelFormatError: not a readable GGUF file, damaged, or with a tensor type that can't be read.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = str(path)
-        self._view = _map(self.path)
-        cursor = Cursor(self._view, self.path)
+    def __init__(self, path: str) -> None:
+        self.view = _map(path)
+        cursor = Cursor(self.view, path)
         self.version = _read_version(cursor)
         num_tensors = cursor.count("number of tensors", smallest=_SMALLEST_TENSOR_ENTRY)
         num_keys = cursor.count("number of metadata keys", smallest=_SMALLEST_KEY_VALUE)
         self.metadata = Metadata(cursor, num_keys)
         self.alignment = _alignment(self.metadata, cursor)
         entries = [_read_entry(cursor) for _ in range(num_tensors)]
-        begin = -(-cursor.position // self.alignment) * self.alignment
+        self.header_bytes = -(-cursor.position // self.alignment) * self.alignment
         self.tensors: dict[str, TensorInfo] = {}
         for name, shape, kind, offset in entries:
             if name in self.tensors:
                 cursor.fail(f"tensor {name[:80]!r} stands twice")
-            self.tensors[name] = self._locate(cursor, name, shape, kind, begin, offset)
+            self.tensors[name] = self._locate(cursor, name, shape, kind, offset)
+
+    def _locate(self, cursor: Cursor, name: str, shape: tuple[int, ...], kind: TensorType, offset: int) -> TensorInfo:
+        if offset % self.alignment:
+            cursor.fail(f"tensor {name[:80]!r} lies at {offset}, which isn't a multiple of {self.alignment}")
+        num_bytes = math.prod(shape) // kind.block_elements * kind.block_bytes
+        end = self.header_bytes + offset + num_bytes
+        if end > len(self.view):
+            cursor.fail(f"tensor {name[:80]!r} ends at byte {end}, but the file has {len(self.view)}")
+        return TensorInfo(name, shape, kind, self.header_bytes + offset, num_bytes)
+
+
+class GGUFFile:
+    """An opened GGUF model: one file, or all parts of a split one.
+
+    Args:
+        path: the file, or the first part. Files must not be changed while this object or an array from it lives.
+        further_parts: the other parts, in order.
+
+    Attributes:
+        path: the first file.
+        metadata: its keys; further parts have none but those about the split.
+        tensors: of all parts.
+        header: the first file's bytes before its tensors' data.
+
+    Raises:
+        ModelFormatError: not a readable GGUF file, damaged, with a tensor type that can't be read, or parts that don't
+            belong together.
+    """
+
+    def __init__(self, path: str | Path, *further_parts: str | Path) -> None:
+        self.path = str(path)
+        paths = [self.path, *map(str, further_parts)]
+        parts = [_Part(name) for name in paths]
+        check_parts(paths, [part.metadata for part in parts], sum(len(part.tensors) for part in parts))
+        self.version = parts[0].version
+        self.alignment = parts[0].alignment
+        self.metadata = parts[0].metadata
+        self.header = parts[0].view[: parts[0].header_bytes]
+        self.tensors: dict[str, TensorInfo] = {}
+        self._views: dict[str, memoryview] = {}
+        for name, part in zip(paths, parts, strict=True):
+            twice = next((tensor for tensor in part.tensors if tensor in self.tensors), None)
+            if twice is not None:
+                raise ModelFormatError(f"{name}: tensor {twice[:80]!r} is in another part too; fetch all parts again")
+            self.tensors |= part.tensors
+            self._views |= dict.fromkeys(part.tensors, part.view)
 
     def raw(self, name: str) -> npt.NDArray[np.uint8]:
         """The bytes of a tensor as ``(rows, bytes of a row)``; a view of mapped memory."""
         info = self.tensors[name]
-        data = np.frombuffer(self._view, np.uint8, info.num_bytes, info.offset)
+        data = np.frombuffer(self._views[name], np.uint8, info.num_bytes, info.offset)
         return data.reshape(math.prod(info.shape[:-1]), -1)
-
-    def _locate(
-        self, cursor: Cursor, name: str, shape: tuple[int, ...], kind: TensorType, begin: int, offset: int
-    ) -> TensorInfo:
-        if offset % self.alignment:
-            cursor.fail(f"tensor {name[:80]!r} lies at {offset}, which isn't a multiple of {self.alignment}")
-        num_bytes = math.prod(shape) // kind.block_elements * kind.block_bytes
-        end = begin + offset + num_bytes
-        if end > len(self._view):
-            cursor.fail(f"tensor {name[:80]!r} ends at byte {end}, but the file has {len(self._view)}")
-        return TensorInfo(name, shape, kind, begin + offset, num_bytes)
 
 
 def _map(path: str) -> memoryview:

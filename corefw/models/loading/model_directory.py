@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from corefw.errors import ModelFormatError, ModelSourceError
+from corefw.models.loading.gguf_split import gguf_models
 from corefw.models.loading.json_file import read_json_object
 
 __all__ = ["INDEX_NAME", "read_index", "weight_files"]
@@ -14,7 +15,7 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def weight_files(root: Path) -> tuple[str, ...]:
-    """Weight files in loading order: the shards of an index, one ``.safetensors`` file, or one ``.gguf`` file.
+    """Weight files in loading order: the shards of an index, one ``.safetensors`` file, or the parts of one GGUF model.
 
     Raises:
         ModelSourceError: there are none, or several between which only the user can choose.
@@ -31,7 +32,7 @@ def weight_files(root: Path) -> tuple[str, ...]:
             f"{root}: has {len(found)} .safetensors files, but no {INDEX_NAME} to say how they belong together; "
             "fetch the whole model directory again"
         )
-    return (str(found[0]),) if found else _gguf_file(root)
+    return (str(found[0]),) if found else _gguf_files(root)
 
 
 def read_index(root: Path) -> dict[str, str] | None:
@@ -65,13 +66,13 @@ def _shards(root: Path) -> tuple[str, ...]:
     return tuple(str(root / shard) for shard in shards)
 
 
-def _gguf_file(root: Path) -> tuple[str, ...]:
-    found = sorted(root.glob("*.gguf"))
+def _gguf_files(root: Path) -> tuple[str, ...]:
+    found = gguf_models(list(root.glob("*.gguf")))
     if len(found) == 1:
-        return (str(found[0]),)
+        return tuple(map(str, found[0]))
     if found:
-        names = ", ".join(path.name for path in found[:8])
-        raise ModelSourceError(f"{root}: has {len(found)} .gguf files ({names}); name the one to load")
+        names = ", ".join(parts[0].name for parts in found[:8])
+        raise ModelSourceError(f"{root}: has {len(found)} GGUF models ({names}); name the file of the one to load")
     pickles = [path.name for pattern in _PICKLES for path in sorted(root.glob(pattern))]
     if pickles:
         raise ModelFormatError(

@@ -11,10 +11,9 @@ import torch
 
 from corefw.builtins.model_loaders.gguf import GGUFLoader
 from corefw.config.model_info import ModelFiles
-from corefw.errors import ModelFormatError
 from corefw.models.loading import gguf_config
 from corefw.models.loading.gguf_architectures import ARCHITECTURES, GGUFArchitecture, TensorRule
-from tests.models.loading.tiny_gguf import exporter_rows, llama_arrays, write_llama
+from tests.models.loading.tiny_gguf import exporter_rows, llama_arrays, write_llama, write_split
 
 Kind = gguf.GGMLQuantizationType
 
@@ -109,7 +108,7 @@ def test_an_offset_that_the_exporter_added_is_taken_off(tmp_path: Path, monkeypa
         assert torch.equal(weights[norm], torch.from_numpy(arrays[norm]))
 
 
-def test_only_one_gguf_file_is_supported_and_the_reason_is_said(tmp_path: Path) -> None:
+def test_gguf_files_are_supported_by_ending_or_magic_and_else_the_reason_is_said(tmp_path: Path) -> None:
     path = write_llama(tmp_path / "model.gguf", llama_arrays())
     nameless = path.rename(tmp_path / "blob")
     other = tmp_path / "model.safetensors"
@@ -117,10 +116,20 @@ def test_only_one_gguf_file_is_supported_and_the_reason_is_said(tmp_path: Path) 
     loader = GGUFLoader()
     assert loader.supports(files_of(nameless)) is None
     assert loader.supports(files_of(tmp_path / "missing.gguf")) is None
-    assert loader.supports(files_of(other)) == "model.safetensors isn't a GGUF file"
-    assert loader.supports(files_of(other, other)) == "a GGUF model is one file, there are 2"
-    with pytest.raises(ModelFormatError, match="there are 2"):
-        loader.read_info(files_of(other, other))
+    assert loader.supports(files_of(nameless, tmp_path / "second.gguf")) is None
+    assert loader.supports(files_of(nameless, other)) == "model.safetensors isn't a GGUF file"
+
+
+def test_the_parts_of_a_split_model_are_loaded_as_one(tmp_path: Path) -> None:
+    arrays = llama_arrays(biases=True)
+    parts = write_split(tmp_path / "m", arrays, counts=(0, 9, len(arrays) - 9))
+    loader = GGUFLoader()
+    info = loader.read_info(files_of(*parts))
+    assert info.vocab_size == 40
+    weights = dict(loader.weights(info, torch.float32))
+    assert weights.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert torch.equal(weights[name], torch.from_numpy(array)), name
 
 
 def test_queries_and_keys_are_really_permuted_in_the_file() -> None:

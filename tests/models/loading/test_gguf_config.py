@@ -195,7 +195,7 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ({"llama.block_count": 4_000_000_000}, "tensor 'blk.2.attn_norm.weight' is missing"),
         ({"llama.block_count": 1}, "beyond the 1 that"),
         ({"tokenizer.ggml.eos_token_id": 40}, "eos_token_id is 40, but the vocabulary has 40"),
-        ({"split.count": 3}, "merge them"),
+        ({"split.count": 3}, "is one of 3 files of a split model"),
     ],
 )
 def test_an_unusable_value_is_named(tmp_path: Path, metadata: dict[str, Any], message: str) -> None:

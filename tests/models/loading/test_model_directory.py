@@ -38,7 +38,20 @@ def test_the_only_gguf_file_is_found_and_safetensors_come_first(tmp_path: Path) 
 def test_several_gguf_files_are_left_to_the_user(tmp_path: Path) -> None:
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / name).write_bytes(b"GGUF")
-    with pytest.raises(ModelSourceError, match=r"2 \.gguf files \(a\.gguf, b\.gguf\); name the one"):
+    with pytest.raises(ModelSourceError, match=r"2 GGUF models \(a\.gguf, b\.gguf\); name the file"):
+        weight_files(tmp_path)
+
+
+def test_a_directory_with_one_split_gguf_model_gives_all_its_parts(tmp_path: Path) -> None:
+    parts = [f"m-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+    for name in parts:
+        (tmp_path / name).write_bytes(b"GGUF")
+    assert names(tmp_path) == parts
+    (tmp_path / "other.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ModelSourceError, match=r"2 GGUF models \(m-00001-of-00003\.gguf, other\.gguf\)"):
+        weight_files(tmp_path)
+    (tmp_path / parts[1]).unlink()
+    with pytest.raises(ModelSourceError, match=r"m-00002-of-00003\.gguf: is missing, part 2 of the 3"):
         weight_files(tmp_path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,34 @@ def write_llama(
         add_tensor(writer, name, array, None)
     finish(writer)
     return path
+
+
+def write_split(
+    stem: Path, arrays: Arrays, *, counts: tuple[int, ...], changes: dict[int, dict[str, int]] | None = None
+) -> tuple[Path, ...]:
+    """Export ``arrays`` as a Llama in several files, as llama-gguf-split would.
+
+    Args:
+        stem: path without number and ending.
+        arrays: by Hugging Face name.
+        counts: tensors in each part.
+        changes: by part, to what it says of the split.
+    """
+    left = iter(arrays.items())
+    paths = []
+    for index, count in enumerate(counts):
+        path = stem.with_name(f"{stem.name}-{index + 1:05d}-of-{len(counts):05d}.gguf")
+        writer = gguf.GGUFWriter(path, "llama")
+        for key, value in METADATA.items() if index == 0 else ():
+            add_value(writer, key, value)
+        said = {"split.no": index, "split.count": len(counts), "split.tensors.count": len(arrays)}
+        for key, number in {**said, **(changes or {}).get(index, {})}.items():
+            writer.add_uint16(key, number)
+        for name, array in itertools.islice(left, count):
+            writer.add_tensor(exporter_name(name), exporter_rows(name, array))
+        finish(writer)
+        paths.append(path)
+    return tuple(paths)
 
 
 def add_value(writer: gguf.GGUFWriter, key: str, value: Any) -> None:

@@ -54,6 +54,7 @@ def make_build_context(
         tp=tp or TensorParallel(),
         attention_backend=plugins.get(_BACKENDS, selection.chosen),
         max_model_len=config.max_model_len,
+        kv_dtype_name=_kv_dtype(config),
         hybrid_kv=config.cache.hybrid_kv_cache,
     )
     return build, (selection,)
@@ -82,7 +83,7 @@ def _choose_attention(
     request = AttentionRequest(
         device_type=device.type,
         dtype=config.dtype,
-        kv_dtype=config.dtype,
+        kv_dtype=_kv_dtype(config),
         head_size=head_size(hf_config),
         block_size=config.cache.block_size,
         sliding_window=has_sliding_window(hf_config),
@@ -95,6 +96,11 @@ def _choose_attention(
         [(name, _asking(plugins, name, request)) for name in names],
         named=config.compilation.attention_backend,
     )
+
+
+def _kv_dtype(config: EngineConfig) -> str:
+    given = config.cache.kv_cache_dtype
+    return config.dtype if given == "auto" else given
 
 
 def _in_order(preferred: Sequence[str], installed: Sequence[str]) -> list[str]:

@@ -52,7 +52,7 @@ def fused_attention(
     groups = metadata.plan(key, lambda: _plan(metadata, layer))
     out_THD = torch.zeros_like(query_THD, memory_format=torch.contiguous_format)
     for group in groups:
-        kv = gather_pages(pages, group.page_rows, group.num_requests, group.num_keys)
+        kv = gather_pages(pages, group.page_rows, group.num_requests, group.num_keys).to(query_THD.dtype)
         if group.blank is not None:
             kv.view(-1, kv.shape[-1]).index_fill_(0, group.blank, 0.0)  # what lies there may be NaN
         taken = query_THD.index_select(0, group.tokens)

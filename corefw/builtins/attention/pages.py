@@ -1,12 +1,15 @@
 """Reading and writing the paged cache.
 
-Shapes: T tokens, N requests, K KV heads, D head size, P pages, B block size, L keys. A page is [K, B, 2·D]; key and
-value of a token lie beside each other in the last dimension.
+Shapes: T tokens, N requests, K KV heads, D head size, P pages, B block size, L keys, W row. A page is [K, B, W]; key
+and value of a token lie beside each other in the last dimension, so W is 2·D. In int8 the scales of both follow, as the
+bytes of two float32.
 """
 
 from __future__ import annotations
 
 import torch
+
+from corefw.interfaces.kv_cache import INT8_SCALE_BYTES
 
 __all__ = ["block_rows", "gather_pages", "write_pages"]
 
@@ -22,7 +25,10 @@ def write_pages(
     page_T = slot_mapping_T // block_size
     heads_K = torch.arange(num_kv_heads, device=pages.device)
     rows_TK = (page_T[:, None] * num_kv_heads + heads_K) * block_size + (slot_mapping_T - page_T * block_size)[:, None]
-    both = torch.cat((key_TKD, value_TKD), dim=-1).to(pages.dtype)
+    if pages.dtype == torch.int8:
+        both = torch.cat(_quantise(torch.stack((key_TKD, value_TKD), dim=2)), dim=-1)
+    else:
+        both = torch.cat((key_TKD, value_TKD), dim=-1).to(pages.dtype)
     # view, not reshape: a copy of the cache would swallow the write without a word
     pages.view(-1, pages.shape[-1]).index_copy_(0, rows_TK.flatten(), both.flatten(0, 1))
 
@@ -47,7 +53,23 @@ def block_rows(
 
 
 def gather_pages(pages: torch.Tensor, rows: torch.Tensor, num_requests: int, num_keys: int) -> torch.Tensor:
-    """Copy pages out of the cache: [N, K, L, 2·D], contiguous, L cut to ``num_keys``."""
+    """Copy pages out of the cache: [N, K, L, 2·D], contiguous, L cut to ``num_keys``; int8 becomes float32."""
     num_kv_heads, width = pages.shape[1], pages.shape[3]
     taken = pages.view(-1, pages.shape[2] * width).index_select(0, rows)
-    return taken.view(num_requests, num_kv_heads, -1, width)[:, :, :num_keys].contiguous()
+    rows_NKLW = taken.view(num_requests, num_kv_heads, -1, width)[:, :, :num_keys]
+    return _dequantise(rows_NKLW) if pages.dtype == torch.int8 else rows_NKLW.contiguous()
+
+
+def _quantise(both_TK2D: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values [T, K, 2·D] in int8, and the bytes of their scales: one a token, head and of key and value."""
+    both = both_TK2D.float()
+    scales_TK2 = both.abs().amax(-1) / 127
+    whole = (both / scales_TK2.clamp_min(torch.finfo(torch.float32).tiny).unsqueeze(-1)).round().to(torch.int8)
+    return whole.flatten(2), scales_TK2.view(torch.int8)
+
+
+def _dequantise(rows_NKLW: torch.Tensor) -> torch.Tensor:
+    num_scale_bytes = 2 * INT8_SCALE_BYTES
+    scales = rows_NKLW[..., -num_scale_bytes:].contiguous().view(torch.float32)
+    whole = rows_NKLW[..., :-num_scale_bytes].float().unflatten(-1, (2, -1))
+    return (whole * scales.unsqueeze(-1)).flatten(-2)

@@ -20,7 +20,7 @@ from corefw.interfaces.attention import (
     Capabilities,
     PageView,
 )
-from corefw.interfaces.kv_cache import AttentionSpec, KVCacheSpec
+from corefw.interfaces.kv_cache import DTYPE_BYTES, AttentionSpec, KVCacheSpec
 
 __all__ = ["TorchAttention"]
 
@@ -34,7 +34,7 @@ class TorchAttention(AttentionBackend):
     capabilities: ClassVar[Capabilities] = Capabilities(
         device_types=frozenset({"cpu"}),
         dtypes=_DTYPES,
-        kv_dtypes=_DTYPES,
+        kv_dtypes=_DTYPES | {"int8"},
         default_block_size=16,
         sliding_window=True,
         soft_cap=True,
@@ -45,7 +45,7 @@ class TorchAttention(AttentionBackend):
     def page_view(cls, spec: KVCacheSpec) -> PageView:
         if not isinstance(spec, AttentionSpec) or spec.tokens_per_state != 1:
             raise PluginError(f"attention backend 'torch' keeps keys and values of every token, not {spec}")
-        width = 2 * spec.head_size
+        width = spec.head_bytes // DTYPE_BYTES[spec.dtype]
         return PageView(shape=(spec.num_kv_heads, spec.block_size, width), strides=(spec.block_size * width, width, 1))
 
     @classmethod

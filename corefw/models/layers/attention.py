@@ -27,7 +27,7 @@ class Attention(nn.Module):
     def __init__(self, spec: AttentionLayerSpec, build: BuildContext) -> None:
         super().__init__()
         self.spec = spec
-        self._dtype_name = build.dtype_name
+        self._kv_dtype_name = build.kv_dtype_name or build.dtype_name
         self._hybrid_kv = build.hybrid_kv
         self._impl = build.attention_backend.implementation(
             spec, dtype=build.dtype, batch_invariant=build.batch_invariant
@@ -40,7 +40,7 @@ class Attention(nn.Module):
             "block_size": block_size,
             "num_kv_heads": self.spec.num_kv_heads,
             "head_size": self.spec.head_size,
-            "dtype": self._dtype_name,
+            "dtype": self._kv_dtype_name,
         }
         if self._hybrid_kv and self.spec.sliding_window is not None:
             return SlidingWindowSpec(**shape, sliding_window=self.spec.sliding_window)

@@ -49,6 +49,7 @@ class BuildContext:
         tp: place among the tensor-parallel ranks.
         attention_backend: chosen at start.
         max_model_len: positions that a rotary table has to cover.
+        kv_dtype_name: of the KV cache; None: as activations.
         hybrid_kv: layers with a sliding window say so to the allocator, which then gives back what they no longer read;
             else every layer keeps every token.
         taps: names of the tap points to build in, e.g. ``layers.3.residual``.
@@ -62,5 +63,6 @@ class BuildContext:
     tp: TensorParallel
     attention_backend: type[AttentionBackend]
     max_model_len: int
+    kv_dtype_name: str | None = None
     hybrid_kv: bool = False
     taps: frozenset[str] = field(default_factory=frozenset)

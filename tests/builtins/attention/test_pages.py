@@ -42,3 +42,21 @@ def test_columns_beyond_the_table_are_the_null_block() -> None:
     pages = torch.randn(6, 1, 4, 2)
     gathered = gather_pages(pages, block_rows(torch.tensor([[5, 2]]), [1], 3, 1), 1, 12)
     assert torch.equal(gathered[0], torch.cat((pages[2], pages[0], pages[0]), 1))
+
+
+def test_int8_keeps_each_tokens_keys_and_values_to_within_half_a_step_of_their_own_scale() -> None:
+    pages = torch.full((3, 2, 4, 16 + 8), -1, dtype=torch.int8)
+    key, value = torch.randn(5, 2, 8) * torch.tensor([1e-3, 1.0, 50.0, 0.0, 1.0])[:, None, None], torch.randn(5, 2, 8)
+    write_pages(key, value, pages, torch.tensor([4, 5, 6, 7, 8]))
+    gathered = gather_pages(pages, block_rows(torch.tensor([[1, 2]]), [0], 2, 2), 1, 5)
+    assert gathered.dtype == torch.float32
+    for got, wanted in ((gathered[0, :, :, :8], key), (gathered[0, :, :, 8:], value)):
+        steps = wanted.abs().amax(-1, keepdim=True) / 127
+        assert ((got.transpose(0, 1) - wanted).abs() <= steps * 0.501).all()
+
+
+def test_int8_rows_of_other_tokens_stay_as_they_are() -> None:
+    pages = torch.full((2, 1, 4, 4 + 8), 7, dtype=torch.int8)
+    write_pages(torch.ones(1, 1, 2), torch.ones(1, 1, 2), pages, torch.tensor([5]))
+    changed = (pages != 7).any(-1).nonzero().tolist()
+    assert changed == [[1, 0, 1]]

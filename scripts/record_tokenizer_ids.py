@@ -19,7 +19,7 @@ from typing import Any
 import gguf
 
 DATA = Path(__file__).parent.parent / "tests" / "frontend" / "tokenizer" / "data"
-PRE_TOKENIZERS = ("smollm", "gpt-2", "default", "llama-bpe", "qwen2")
+PRE_TOKENIZERS = ("smollm", "gpt-2", "default", "llama-bpe", "qwen2", "dbrx", "gpt-4o", "deepseek-coder", "deepseek-v3")
 
 HARD_TEXTS = [
     "",

@@ -43,6 +43,23 @@ class PreTokenizer:
 _LLAMA_BPE = PreTokenizer((f"{_CONTRACTIONS}|{_WORDS}|\\p{{N}}{{1,3}}|{_REST}",), ignore_merges=True, adds_bos=True)
 _QWEN2 = PreTokenizer((f"{_CONTRACTIONS}|{_WORDS}|\\p{{N}}|{_REST}",))
 
+_DBRX = PreTokenizer((f"{_CONTRACTIONS}|{_WORDS}|\\p{{N}}{{1,3}}|{_REST}",))
+# Words end where an upper-case letter follows a lower-case one.
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_CASED_WORDS = "|".join(
+    rf"[^\r\n\p{{L}}\p{{N}}]?{word}(?:{_CONTRACTIONS})?" for word in (f"{_UPPER}*{_LOWER}+", f"{_UPPER}+{_LOWER}*")
+)
+_GPT_4O = PreTokenizer((rf"{_CASED_WORDS}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",))
+_DEEPSEEK_CODER = PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[一-龥ࠀ-一가-\x{D7FF}]+", r"\p{N}"))
+_DEEPSEEK_V3 = PreTokenizer(
+    (
+        r"\p{N}{1,3}",
+        r"[一-龥\x{3040}-ゟ゠-ヿ]+",
+        r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+        r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    )
+)
+
 PRE_TOKENIZERS = {
     "default": PreTokenizer((r"[\p{P}$+<=>^~|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")),
     "gpt-2": PreTokenizer((_GPT2,)),
@@ -50,8 +67,13 @@ PRE_TOKENIZERS = {
     "llama-bpe": _LLAMA_BPE,
     "llama3": _LLAMA_BPE,
     "llama-v3": _LLAMA_BPE,
+    "dbrx": _DBRX,
+    "smaug-bpe": _DBRX,
+    "gpt-4o": _GPT_4O,
     "qwen2": _QWEN2,
     "deepseek-r1-qwen": _QWEN2,
+    "deepseek-coder": _DEEPSEEK_CODER,
+    "deepseek-v3": _DEEPSEEK_V3,
 }
 
 

@@ -13,6 +13,8 @@ from corefw.frontend.tokenizer.gguf_vocabulary import tokenizer_from_gguf
 from corefw.models.loading.gguf_file import GGUFFile
 from tests.frontend.vocabularies import DATA, sentence_piece
 
+PRE_TOKENIZERS = ["smollm", "gpt-2", "default", "llama-bpe", "qwen2", "dbrx", "gpt-4o", "deepseek-coder", "deepseek-v3"]
+
 
 def recorded(name: str) -> list[dict[str, Any]]:
     cases: list[dict[str, Any]] = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
@@ -36,7 +38,7 @@ def vocabulary(files: ModelFiles) -> dict[str, Any]:
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("pre", ["smollm", "gpt-2", "default", "llama-bpe", "qwen2"])
+@pytest.mark.parametrize("pre", PRE_TOKENIZERS)
 def test_byte_level_ids_equal_the_reference_under_every_pre_tokenizer(demo_info: ModelInfo, pre: str) -> None:
     tokenizer = tokenizer_from_gguf({**vocabulary(demo_info.files), "tokenizer.ggml.pre": pre})
     assert differences(tokenizer, recorded(f"demo_{pre}")) == []

@@ -11,6 +11,7 @@ from corefw.models.layers.context import BuildContext
 from corefw.models.llama import LlamaForCausalLM
 from corefw.testing.paged_loop import PagedLoop, cpu_build_context, model_info
 from corefw.testing.tiny_models import llama_tensors, tiny_llama_config
+from tests.models.random_steps import in_random_steps
 from tests.models.threads import one_thread  # noqa: F401
 
 TINY = tiny_llama_config(attention_bias=True)
@@ -33,20 +34,6 @@ MODELS = {"tiny": built(TINY), "demo-shaped": built(DEMO_SHAPED)}
 def texts(lengths: list[int], seed: int) -> dict[int, list[int]]:
     chance = random.Random(seed)
     return {index: [chance.randrange(250) for _ in range(length)] for index, length in enumerate(lengths)}
-
-
-def in_random_steps(loop: PagedLoop, sequences: dict[int, list[int]], seed: int) -> dict[int, torch.Tensor]:
-    chance = random.Random(seed)
-    parts: dict[int, list[torch.Tensor]] = {index: [] for index in sequences}
-    left = dict(sequences)
-    while left:
-        chosen = chance.sample(sorted(left), chance.randint(1, len(left)))
-        chunks = {index: left[index][: chance.choice((1, 1, 2, 7, 16, 50))] for index in chosen}
-        for index, logits in loop.step(chunks).items():
-            parts[index].append(logits)
-            left[index] = left[index][len(chunks[index]) :]
-        left = {index: ids for index, ids in left.items() if ids}
-    return {index: torch.cat(rows) for index, rows in parts.items()}
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -91,10 +91,11 @@ def _dynamic(rope: RopeParameters, num_positions: int) -> tuple[torch.Tensor, fl
     if rope.max_position is None:
         raise KeyError("max_position_embeddings")
     factor, size = rope.number("factor"), rope.rotary_size
-    length = torch.arange(1, num_positions + 1).clamp_min(rope.max_position)
+    length = torch.arange(1, num_positions + 1).clamp_min(rope.max_position)[:, None]
     growth = factor * length / rope.max_position - (factor - 1)
     base = rope.theta * growth ** (size / (size - 2))
-    return 1.0 / (base[:, None] ** _exponents(rope)), 1.0
+    inverse, _ = _default(rope)
+    return torch.where(length > rope.max_position, 1.0 / (base ** _exponents(rope)), inverse), 1.0
 
 
 def _llama3(rope: RopeParameters, num_positions: int) -> tuple[torch.Tensor, float]:
@@ -121,7 +122,8 @@ def _yarn(rope: RopeParameters, num_positions: int) -> tuple[torch.Tensor, float
     low, high = max(low, 0), min(high, rope.rotary_size - 1)
     width = high - low or 0.001  # a step, not a division by zero
     stretched = ((torch.arange(rope.rotary_size // 2, dtype=torch.float32) - low) / width).clamp(0, 1)
-    return inverse / factor * stretched + inverse * (1 - stretched), _yarn_factor(rope, factor)
+    slow = 1.0 / (factor * rope.theta ** _exponents(rope))
+    return slow * stretched + inverse * (1 - stretched), _yarn_factor(rope, factor)
 
 
 def _turning(rope: RopeParameters, turns: float) -> float:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -18,6 +19,11 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+LONG = {
+    "rope_type": "longrope",
+    "short_factor": [1 + 0.05 * index for index in range(16)],
+    "long_factor": [1 + index**1.5 for index in range(16)],
+}
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"rope_theta": 5e5},
@@ -25,18 +31,36 @@ SETTINGS: list[dict[str, Any]] = [
     {"rope_theta": 1e5, "rope_scaling": {"rope_type": "llama3", **LLAMA3}},
     {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3}},
     {"rope_parameters": {"rope_type": "default", "rope_theta": 777.0}},
+    {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}},
+    {"rope_scaling": {"rope_type": "yarn", "factor": 8.0, "beta_fast": 16, "beta_slow": 2, "truncate": False}},
+    {"rope_scaling": {"rope_type": "yarn", "factor": 8.0, "mscale": 1.4, "mscale_all_dim": 0.6}},
+    {"rope_scaling": {"rope_type": "yarn", "factor": 8.0, "mscale": 1.4, "attention_factor": 0.7}},
+    {"rope_scaling": {"rope_type": "yarn", "factor": 0.5}},
+    {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+    {"rope_scaling": {**LONG, "original_max_position_embeddings": 512}},
+    {"rope_scaling": {**LONG, "original_max_position_embeddings": 512, "factor": 16.0}},
+    {"rope_scaling": {**LONG, "original_max_position_embeddings": 512, "attention_factor": 1.1}},
 ]
 
 
-def build(config: dict[str, Any], head_size: int = 32) -> RotaryEmbedding:
-    return RotaryEmbedding(rope_parameters(config, head_size), head_size, cpu_build_context(max_model_len=300))
+def build(config: dict[str, Any], head_size: int = 32, max_model_len: int = 300) -> RotaryEmbedding:
+    config = {"max_position_embeddings": 512, **config}
+    return RotaryEmbedding(
+        rope_parameters(config, head_size), head_size, cpu_build_context(max_model_len=max_model_len)
+    )
+
+
+def reference_for(settings: dict[str, Any], **sizes: int) -> LlamaRotaryEmbedding:
+    return LlamaRotaryEmbedding(
+        LlamaConfig(
+            **{"hidden_size": 64, "num_attention_heads": 2, "max_position_embeddings": 512, **sizes}, **settings
+        )
+    )
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_every_spelling_turns_heads_as_transformers_does(settings: dict[str, Any]) -> None:
-    reference = LlamaRotaryEmbedding(
-        LlamaConfig(hidden_size=64, num_attention_heads=2, max_position_embeddings=512, **settings)
-    )
+    reference = reference_for(copy.deepcopy(settings))
     query, key, positions = torch.randn(9, 64), torch.randn(9, 32), torch.tensor([0, 1, 2, 63, 64, 65, 200, 298, 299])
     cos, sin = reference(query, positions[None])
     expected = apply_rotary_pos_emb(
@@ -45,6 +69,45 @@ def test_every_spelling_turns_heads_as_transformers_does(settings: dict[str, Any
     turned = build(settings)(positions, query, key)
     for ours, theirs in zip(turned, expected, strict=True):
         torch.testing.assert_close(ours, theirs.transpose(1, 2).reshape(9, -1), rtol=0, atol=2e-5)
+
+
+def test_dynamic_scaling_turns_a_position_as_the_last_of_its_sequence() -> None:
+    settings = {"rope_scaling": {"rope_type": "dynamic", "factor": 3.0}}
+    ours = build({"max_position_embeddings": 40, **settings}).cos_sin
+    for position in (0, 20, 39, 40, 41, 100, 299):
+        fresh = reference_for(copy.deepcopy(settings), max_position_embeddings=40)
+        cos, sin = fresh(torch.zeros(1), torch.tensor([[position]]))
+        expected = torch.cat((cos[0, 0, :16], sin[0, 0, :16]))
+        torch.testing.assert_close(ours[position], expected, rtol=0, atol=2e-5)
+
+
+def test_dynamic_scaling_of_a_position_does_not_depend_on_the_longest_context() -> None:
+    settings = {"rope_scaling": {"rope_type": "dynamic", "factor": 3.0}, "max_position_embeddings": 40}
+    short, long = (build(settings, max_model_len=length).cos_sin for length in (90, 300))
+    torch.testing.assert_close(short, long[:90], rtol=0, atol=1e-5)
+    torch.testing.assert_close(long[:40], build({}).cos_sin[:40], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("max_model_len", "length"), [(128, 128), (129, 129)])
+def test_long_rope_is_long_at_every_position_where_contexts_can_be(max_model_len: int, length: int) -> None:
+    settings = {"rope_scaling": {**LONG, "original_max_position_embeddings": 128}}
+    reference = reference_for(copy.deepcopy(settings))
+    cos, sin = reference(torch.zeros(1), torch.arange(length)[None])
+    expected = torch.cat((cos[0, :, :16], sin[0, :, :16]), -1)
+    torch.testing.assert_close(build(settings, max_model_len=max_model_len).cos_sin, expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["su", "yarn", "longrope"])
+def test_old_names_of_long_rope_and_a_length_beside_it_are_understood(name: str) -> None:
+    scaling = {key: value for key, value in LONG.items() if key != "rope_type"}
+    old = {"rope_scaling": {**scaling, "type": name}, "original_max_position_embeddings": 128}
+    new = {"rope_scaling": {**LONG, "original_max_position_embeddings": 128}}
+    assert torch.equal(build(old).cos_sin, build(new).cos_sin)
+
+
+def test_long_factors_of_the_wrong_number_are_refused() -> None:
+    with pytest.raises(ModelFormatError, match=r"long_factor has 3 entries.*16"):
+        build({"rope_scaling": {**LONG, "long_factor": [1, 2, 3], "original_max_position_embeddings": 128}})
 
 
 def test_frequency_factors_of_a_file_divide_the_inverse_frequencies() -> None:

@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -22,44 +18,7 @@ from corefw.models.layers.vocabulary import ParallelLMHead, VocabParallelEmbeddi
 from corefw.models.llama import LlamaForCausalLM
 from corefw.testing.paged_loop import PagedLoop, cpu_build_context, model_info
 from corefw.testing.tiny_models import llama_tensors, tiny_llama_config
-
-
-class Group:
-    """Ranks as threads of one process: collectives wait for everybody and combine what they brought."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._barrier = threading.Barrier(size, timeout=60)
-        self._brought: list[torch.Tensor] = [torch.empty(0)] * size
-
-    def context(self, rank: int) -> TensorParallel:
-        return TensorParallel(
-            rank,
-            self._size,
-            all_reduce=lambda part: self._exchange(rank, part, lambda all_: torch.stack(all_).sum(0)),
-            all_gather=lambda part: self._exchange(rank, part, lambda all_: torch.cat(all_, -1)),
-        )
-
-    def _exchange(self, rank: int, part: torch.Tensor, combine: Callable[[list[torch.Tensor]], torch.Tensor]) -> Any:
-        self._brought[rank] = part
-        self._barrier.wait()
-        result = combine(self._brought)
-        self._barrier.wait()
-        return result
-
-    def run(self, work: Callable[[BuildContext], Any]) -> list[Any]:
-        results: list[Any] = [None] * self._size
-        builds = [cpu_build_context(tp=self.context(rank)) for rank in range(self._size)]
-
-        def one(rank: int) -> None:
-            results[rank] = work(builds[rank])
-
-        threads = [threading.Thread(target=one, args=(rank,)) for rank in range(self._size)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return results
+from tests.models.ranks import Group
 
 
 def load(layer: nn.Module, **tensors: torch.Tensor | dict[str, torch.Tensor]) -> nn.Module:
@@ -189,3 +148,34 @@ def test_a_parameter_refuses_what_does_not_belong() -> None:
     with pytest.raises(ModelFormatError, match="twice"):
         weight.load(torch.zeros(8, 6), "q")
     assert weight.missing() == ("k", "v")
+
+
+def test_joined_pieces_are_cut_like_single_ones() -> None:
+    pieces = {"q": torch.randn(9 * 4, 6), "k": torch.randn(3 * 4, 6), "v": torch.randn(3 * 4, 6)}
+
+    def work(build: BuildContext) -> tuple[torch.Tensor, torch.Tensor]:
+        single = load(QKVParallelLinear(6, 9, 3, 4, bias=False, build=build), weight=pieces)
+        joined = load(QKVParallelLinear(6, 9, 3, 4, bias=False, build=build), weight=torch.cat(list(pieces.values())))
+        return single.weight, joined.weight
+
+    for single, joined in Group(2).run(work):
+        assert torch.equal(single, joined)
+
+
+def test_joined_pieces_of_another_size_or_after_a_single_one_are_refused() -> None:
+    weight = QKVParallelLinear(6, 2, 1, 4, bias=False, build=cpu_build_context()).weight
+    with pytest.raises(ModelFormatError, match=r"shape \[15, 6\].*\[16, 6\]"):
+        weight.load(torch.zeros(15, 6))
+    weight.load(torch.zeros(4, 6), "k")
+    with pytest.raises(ModelFormatError, match="twice"):
+        weight.load(torch.zeros(16, 6))
+
+
+def test_a_capped_head_caps_on_every_rank() -> None:
+    table, hidden = torch.randn(11, 6) * 9, torch.randn(3, 6)
+
+    def work(build: BuildContext) -> torch.Tensor:
+        return load(ParallelLMHead(11, 6, build, tied=None, soft_cap=5.0), weight=table)(hidden)
+
+    for logits in Group(2).run(work):
+        torch.testing.assert_close(logits, 5 * torch.tanh(hidden @ table.t() / 5))

@@ -17,8 +17,8 @@ __all__ = ["DATASETS", "BenchPrompt", "IdPrompts", "PromptMaker", "WordPrompts",
 # Frequent short words: in most vocabularies each is one token.
 _WORD_TEXT = (
     "time year people way day man thing woman life child world school state family student group country problem hand "
-    "part place case week company system program question work night point home water room mother area money story fact "
-    "month lot right study book eye job word business issue side kind head house service friend power hour game"
+    "part place case week company system program question work night point home water room mother area money story "
+    "fact month lot right study book eye job word business issue side kind head house service friend power hour game"
 )
 _WORDS = tuple(_WORD_TEXT.split())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from corefw.errors import ModelFormatError
 from corefw.models.decoder import DecoderForCausalLM, activation_op
 from corefw.models.decoder_layers import DecoderStyle, SandwichNormLayer
 from corefw.models.layers.norm import RMSNormPlusOne
@@ -20,6 +21,8 @@ class Gemma2ForCausalLM(DecoderForCausalLM):
     head_norms: ClassVar[bool] = False
 
     def style(self, config: Mapping[str, Any]) -> DecoderStyle:
+        if config.get("use_bidirectional_attention"):
+            raise ModelFormatError("use_bidirectional_attention is set: the model is an encoder, not a decoder")
         bias = bool(config.get("attention_bias", False))
         return DecoderStyle(
             activation=activation_op(config, default="gelu_pytorch_tanh"),

@@ -28,7 +28,35 @@ _SAMPLING_KEYS = (
 _FLOAT_DTYPES = frozenset({"float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"})
 # What these families' configuration classes assume when an old config.json leaves it out.
 _LLAMA_DEFAULTS = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "attention_bias": False, "mlp_bias": False}
-_FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {"llama": _LLAMA_DEFAULTS, "mistral": _LLAMA_DEFAULTS}
+_QWEN2_DEFAULTS = {
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "use_sliding_window": False,
+    "sliding_window": 4096,
+    "max_window_layers": 28,
+}
+_GEMMA3_DEFAULTS = {
+    "rms_norm_eps": 1e-6,
+    "head_dim": 256,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "attention_bias": False,
+    "tie_word_embeddings": True,
+}
+_FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
+    "llama": _LLAMA_DEFAULTS,
+    "mistral": _LLAMA_DEFAULTS,
+    "qwen2": _QWEN2_DEFAULTS,
+    "qwen3": {**_QWEN2_DEFAULTS, "head_dim": 128, "attention_bias": False},
+    "gemma2": {
+        **_GEMMA3_DEFAULTS,
+        "rope_theta": 10000.0,
+        "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0,
+    },
+    "gemma3_text": _GEMMA3_DEFAULTS,
+    "phi3": {"rms_norm_eps": 1e-5, "rope_theta": 10000.0, "original_max_position_embeddings": 4096},
+}
 
 
 def read_hf_info(files: ModelFiles, loader: str) -> ModelInfo:

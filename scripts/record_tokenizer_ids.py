@@ -110,6 +110,21 @@ HARD_TEXTS = [
     "Lorem ipsum dolor sit amet, consectetur adipiscing elit, sed do eiusmod tempor incididunt ut labore.",
 ]
 
+PHI3_TOKENS = ["<|endoftext|>", "<|end|>", "<|user|>"]
+PHI3_TEXTS = [
+    "<s> a",
+    "<s>\n\n a </s>  b",
+    "<tag>  a<tag> \n<s>",
+    "</s>\t\tx",
+    "<unk> a",
+    "a <s> a",
+    "<|user|>\n a<|end|>\n<|user|> <|endoftext|>  a",
+    "a <|end|>  ",
+    "<|end|>\u3000a",
+    " <|end|>a",
+    "<|user|>\x0b\x0c\r a",
+]
+
 _TOKENIZE = """
 import json, sys
 import llama_cpp
@@ -137,7 +152,19 @@ def main() -> None:
         small = json.loads((DATA / "small_spm.json").read_text(encoding="utf-8"))
         file = write_vocabulary(Path(folder) / "s.gguf", small)
         record("small_spm_ids", tokenize(python, file, [*HARD_TEXTS, *small_alphabet_texts()]))
+        file = write_vocabulary(Path(folder) / "p.gguf", phi3_vocabulary(small))
+        record("phi3_spm_ids", tokenize(python, file, [*HARD_TEXTS, *PHI3_TEXTS]))
     record("gemma", tokenize(python, arguments.gemma, HARD_TEXTS))
+
+
+def phi3_vocabulary(small: dict[str, Any]) -> dict[str, Any]:
+    """The small vocabulary with tokens of Phi-3, by whose name llama.cpp knows how they treat blanks."""
+    longer = {
+        "tokenizer.ggml.tokens": PHI3_TOKENS,
+        "tokenizer.ggml.scores": [-1000.0] * len(PHI3_TOKENS),
+        "tokenizer.ggml.token_type": [3] * len(PHI3_TOKENS),
+    }
+    return {**small, **{key: small[key] + more for key, more in longer.items()}, "general.name": "Phi-3 Mini"}
 
 
 def small_alphabet_texts() -> list[str]:

@@ -21,6 +21,7 @@ __all__ = ["tokenizer_from_gguf"]
 _KEY = "tokenizer.ggml."
 # A chat model's end of turn, where the file names no id for it.
 _END_OF_TURN = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>")
+_PHI3_KEEPING = frozenset({"<unk>", "<s>", "<|endoftext|>"})
 
 Metadata = Mapping[str, Any]
 
@@ -117,6 +118,19 @@ def _sentence_piece(metadata: Metadata) -> Tokenizer:
         adds_bos=_switch(metadata, "add_bos_token", True) and bos_id is not None,
         adds_eos=_switch(metadata, "add_eos_token", False),
         adds_blank=_switch(metadata, "add_space_prefix", True),
+        right_stripping_ids=_right_stripping_ids(metadata, tokens, types),
+    )
+
+
+def _right_stripping_ids(metadata: Metadata, tokens: list[str], types: list[int]) -> frozenset[int]:
+    """Phi-3's added tokens swallow the blanks after them, but for three; the file doesn't say so, only the family."""
+    if metadata.get("general.architecture") != "phi3":
+        return frozenset()
+    added = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
+    return frozenset(
+        i
+        for i, (token, kind) in enumerate(zip(tokens, types, strict=True))
+        if kind in added and token not in _PHI3_KEEPING
     )
 
 

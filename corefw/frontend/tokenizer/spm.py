@@ -20,6 +20,7 @@ __all__ = ["SentencePieceTokenizer"]
 
 _MAX_CACHED_CHARS = 32
 _MAX_CACHED_WORDS = 16384
+_BLANKS = " \t\n\v\f\r"
 _SPECIAL = frozenset({TokenType.CONTROL, TokenType.UNKNOWN})
 
 
@@ -31,6 +32,7 @@ class SentencePieceTokenizer(Tokenizer):
         bos_id, eos_ids, unknown_id: special tokens, where there are any.
         adds_bos, adds_eos: what ``encode`` puts around a text.
         adds_blank: a blank is put before the text, and before text that follows a control token.
+        right_stripping_ids: added tokens that swallow the blanks after them.
     """
 
     def __init__(
@@ -45,12 +47,14 @@ class SentencePieceTokenizer(Tokenizer):
         adds_bos: bool,
         adds_eos: bool,
         adds_blank: bool,
+        right_stripping_ids: frozenset[int] = frozenset(),
     ) -> None:
         special = {tokens[i]: i for i, kind in enumerate(types) if kind in _SPECIAL}
         super().__init__(
             vocab_size=len(tokens), bos_id=bos_id, eos_ids=eos_ids, special_texts=special, adds_bos=adds_bos
         )
         self.strips_blank = adds_blank
+        self.right_stripping_ids = right_stripping_ids
         self._adds_blank = adds_blank
         self._prefix = [bos_id] if adds_bos and bos_id is not None else []
         self._suffix = [eos_ids[0]] if adds_eos and eos_ids else []
@@ -71,13 +75,14 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode(self, text: str, *, add_special_tokens: bool = True, parse_special: bool = False) -> list[int]:
         ids: list[int] = list(self._prefix) if add_special_tokens else []
-        after_token = True
+        after_token, strips = True, False
         for piece, token_id in (self._scanner if parse_special else self._plain_scanner).split(text):
             if token_id is not None:
                 ids.append(token_id)
-            else:
-                self._encode_piece(" " + piece if self._adds_blank and after_token else piece, ids)
+            elif text_left := piece.lstrip(_BLANKS) if strips else piece:
+                self._encode_piece(" " + text_left if self._adds_blank and after_token else text_left, ids)
             after_token = token_id is not None
+            strips = token_id in self.right_stripping_ids
         if add_special_tokens:
             ids += self._suffix
         return ids

@@ -11,7 +11,7 @@ from corefw.config.model_info import ModelFiles, ModelInfo
 from corefw.frontend.tokenizer.base import Tokenizer
 from corefw.frontend.tokenizer.gguf_vocabulary import tokenizer_from_gguf
 from corefw.models.loading.gguf_file import GGUFFile
-from tests.frontend.vocabularies import DATA, sentence_piece
+from tests.frontend.vocabularies import DATA, sentence_piece, sentence_piece_metadata
 
 PRE_TOKENIZERS = ["smollm", "gpt-2", "default", "llama-bpe", "qwen2", "dbrx", "gpt-4o", "deepseek-coder", "deepseek-v3"]
 
@@ -46,6 +46,14 @@ def test_byte_level_ids_equal_the_reference_under_every_pre_tokenizer(demo_info:
 
 def test_sentence_piece_ids_equal_the_reference_with_ties_missing_parts_and_bytes() -> None:
     assert differences(sentence_piece(), recorded("small_spm_ids")) == []
+
+
+def test_phi_3_ids_equal_the_reference_where_tokens_swallow_blanks() -> None:
+    small = sentence_piece_metadata()
+    more = {"tokens": ["<|endoftext|>", "<|end|>", "<|user|>"], "scores": [-1000.0] * 3, "token_type": [3] * 3}
+    longer = {f"tokenizer.ggml.{key}": small[f"tokenizer.ggml.{key}"] + values for key, values in more.items()}
+    tokenizer = tokenizer_from_gguf({**small, **longer, "general.architecture": "phi3"})
+    assert differences(tokenizer, recorded("phi3_spm_ids")) == []
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ def complete_params(params: SamplingParams, num_prompt_tokens: int, max_model_le
             f"max_tokens is {params.max_tokens}, together {num_prompt_tokens + params.max_tokens}; shorten one of them",
             param="max_tokens",
         )
-    max_tokens = params.max_tokens or max_model_len - num_prompt_tokens
+    max_tokens = max_model_len - num_prompt_tokens if params.max_tokens is None else params.max_tokens
     seed = new_seed() if params.seed is None else params.seed
     return msgspec.structs.replace(params, max_tokens=max_tokens, seed=seed)
 

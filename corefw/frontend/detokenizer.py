@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Protocol
 
 from corefw.frontend.tokenizer.base import Tokenizer
 
-__all__ = ["Detokenizer", "make_detokenizer"]
+__all__ = ["Detokenizer", "NoDetokenizer", "make_detokenizer"]
 
 
 class Detokenizer(Protocol):
@@ -23,11 +24,33 @@ class Detokenizer(Protocol):
         ...
 
 
-def make_detokenizer(tokenizer: Tokenizer, *, skip_special_tokens: bool) -> Detokenizer:
-    """The detokeniser that fits the vocabulary; one a sequence."""
+def make_detokenizer(
+    tokenizer: Tokenizer, *, skip_special_tokens: bool, spaces_between_special_tokens: bool = True
+) -> Detokenizer:
+    """The detokeniser that fits the vocabulary; one a sequence.
+
+    Args:
+        tokenizer: of the model.
+        skip_special_tokens: leave control tokens out.
+        spaces_between_special_tokens: where a decoder puts a blank between two control tokens, it stays. Joined bytes
+            have none.
+    """
     if tokenizer.joins_bytes:
         return _ByteDetokenizer(tokenizer, skip_special_tokens)
-    return _DecodingDetokenizer(tokenizer, skip_special_tokens)
+    return _DecodingDetokenizer(tokenizer, skip_special_tokens, spaces_between_special_tokens)
+
+
+class NoDetokenizer:
+    """For outputs whose text nobody wants."""
+
+    def push(self, ids: Sequence[int]) -> str:
+        """Nothing."""
+        del ids
+        return ""
+
+    def flush(self) -> str:
+        """Nothing."""
+        return ""
 
 
 class _ByteDetokenizer:
@@ -55,9 +78,10 @@ class _DecodingDetokenizer:
     stays.
     """
 
-    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool, spaces_between_special_tokens: bool) -> None:
         self._tokenizer = tokenizer
         self._skip = skip_special_tokens
+        self._joins_special = not (skip_special_tokens or spaces_between_special_tokens)
         self._ids: list[int] = []
         self._given = ""
 
@@ -72,7 +96,16 @@ class _DecodingDetokenizer:
         return self._give(self._decode(self._ids))
 
     def _decode(self, ids: list[int]) -> str:
-        return self._tokenizer.decode(ids, skip_special_tokens=self._skip, continuation=True)
+        text = self._tokenizer.decode(ids, skip_special_tokens=self._skip, continuation=True)
+        return self._without_blanks(text, ids) if self._joins_special else text
+
+    def _without_blanks(self, text: str, ids: list[int]) -> str:
+        """Take out the blanks that stand between two control tokens that follow each other."""
+        for left, right in pairwise(ids):
+            if self._tokenizer.is_special(left) and self._tokenizer.is_special(right):
+                pair = [self._tokenizer.token_bytes(token_id).decode("utf-8", "replace") for token_id in (left, right)]
+                text = text.replace(" ".join(pair), "".join(pair))
+        return text
 
     def _give(self, text: str) -> str:
         new = text[len(self._given) :]

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from corefw.errors import CapacityError, CorefwError, EngineError, RequestError
-from corefw.frontend.detokenizer import make_detokenizer
+from corefw.frontend.detokenizer import Detokenizer, NoDetokenizer, make_detokenizer
+from corefw.frontend.repetition import REPETITION_STOP_REASON, RepetitionDetector
 from corefw.frontend.stop_strings import StopMatch, StopStrings
 from corefw.frontend.tokenizer.base import Tokenizer
-from corefw.messages.outputs import EngineCoreOutput, ErrorKind, FinishReason, PositionLogprobs
+from corefw.messages.outputs import EngineCoreOutput, ErrorKind, FinishReason, PositionLogprobs, PromptLogprobs
 from corefw.messages.request import EngineCoreRequest
+from corefw.messages.sampling import ALL_LOGPROBS, SamplingParams
 
 __all__ = ["GenerationUpdate", "OutputProcessor", "TokenLogprob", "error_of_output"]
 
@@ -46,8 +48,10 @@ class GenerationUpdate:
         text: what follows the text of the updates before; may be empty while tokens come (held back).
         token_ids: new tokens; nothing after the token that completed a stop string.
         logprobs: one entry a new token, if asked for.
+        prompt_logprobs: one entry a prompt token, if asked for, on the first update; the first token has none.
         finish_reason: why it ended.
-        stop_reason: the stop string or stop token id that ended it; None for an end token or a limit.
+        stop_reason: the stop string or stop token id that ended it, or ``repetition_detected``; None for an end token
+            or a limit.
         num_prompt_tokens: length of the prompt.
         num_cached_tokens: prompt tokens taken from the prefix cache.
     """
@@ -60,6 +64,7 @@ class GenerationUpdate:
     stop_reason: int | str | None
     num_prompt_tokens: int
     num_cached_tokens: int
+    prompt_logprobs: list[TokenLogprob | None] | None = None
 
 
 class OutputProcessor:
@@ -83,7 +88,9 @@ class OutputProcessor:
         self._num_prompt_tokens = len(request.prompt_ids)
         self._num_cached_tokens = 0
         self._num_output_tokens = len(request.prior_output_ids)
-        self._detokenizer = make_detokenizer(tokenizer, skip_special_tokens=params.skip_special_tokens)
+        self._detokenizer = _detokenizer(tokenizer, params)
+        wanted = params.repetition_detection
+        self._repetition = RepetitionDetector(wanted, request.prior_output_ids) if wanted else None
         self._stops = StopStrings(params.stop, include=params.include_stop_str_in_output) if params.stop else None
 
     def process(self, output: EngineCoreOutput) -> GenerationUpdate:
@@ -99,16 +106,27 @@ class OutputProcessor:
             raise error_of_output(output)
         if output.num_cached_tokens is not None:
             self._num_cached_tokens = output.num_cached_tokens
-        ids = output.new_token_ids
-        unseen = 1 if self._ends_with_stop_token(output) else 0
+        ids, is_stuck = self._until_stuck(output)
+        unseen = 1 if not is_stuck and self._ends_with_stop_token(output) else 0
         visible = ids[: len(ids) - unseen]
-        last = output.finish_reason is not None
+        last = is_stuck or output.finish_reason is not None
         if self._stops is None:
             text = self._detokenizer.push(visible) + (self._detokenizer.flush() if last else "")
             self._num_output_tokens += len(ids)
-            return self._update(output, text, len(ids), None)
+            return self._update(output, text, len(ids), None, is_stuck)
         text, num_used, match = self._search(self._stops, visible, last)
-        return self._update(output, text, num_used if match else len(ids), match)
+        return self._update(output, text, num_used if match else len(ids), match, is_stuck)
+
+    def _until_stuck(self, output: EngineCoreOutput) -> tuple[list[int], bool]:
+        """The new tokens up to the one that completes a repetition; what the core calls an end there stays one."""
+        ids = output.new_token_ids
+        if self._repetition is None:
+            return ids, False
+        for count, token_id in enumerate(ids, start=1):
+            is_complete = self._repetition.push(token_id)
+            if is_complete and self._num_output_tokens + count >= self._params.min_tokens:
+                return ids[:count], count < len(ids) or output.finish_reason is None
+        return ids, False
 
     def _ends_with_stop_token(self, output: EngineCoreOutput) -> bool:
         """The token that ends an output isn't part of its text, unless the stop is to be included."""
@@ -137,31 +155,51 @@ class OutputProcessor:
     def _push(self, stops: StopStrings, text: str) -> str | StopMatch:
         return stops.push(text, may_end=self._num_output_tokens >= self._params.min_tokens)
 
-    def _update(self, output: EngineCoreOutput, text: str, num_used: int, match: StopMatch | None) -> GenerationUpdate:
+    def _update(
+        self, output: EngineCoreOutput, text: str, num_used: int, match: StopMatch | None, is_stuck: bool
+    ) -> GenerationUpdate:
         logprobs = output.logprobs
+        finish_reason: FinishReason | None = output.finish_reason
+        stop_reason: int | str | None = output.stop_reason
+        if match:
+            finish_reason, stop_reason = FinishReason.STOP, match.stop
+        elif is_stuck:
+            finish_reason, stop_reason = FinishReason.LENGTH, REPETITION_STOP_REASON
         return GenerationUpdate(
             index=self._index,
             text=text,
             token_ids=output.new_token_ids[:num_used],
-            logprobs=None if logprobs is None else [self._token_logprob(entry) for entry in logprobs[:num_used]],
-            finish_reason=FinishReason.STOP if match else output.finish_reason,
-            stop_reason=match.stop if match else output.stop_reason,
+            logprobs=None if logprobs is None else [self._sampled_logprob(entry) for entry in logprobs[:num_used]],
+            prompt_logprobs=self._of_prompt(output.prompt_logprobs) if output.prompt_logprobs else None,
+            finish_reason=finish_reason,
+            stop_reason=stop_reason,
             num_prompt_tokens=self._num_prompt_tokens,
             num_cached_tokens=self._num_cached_tokens,
         )
 
-    def _token_logprob(self, entry: PositionLogprobs) -> TokenLogprob:
-        num_top = self._params.logprobs or 0
-        readable = [self._readable(token_id) for token_id in entry.token_ids[: num_top + 1]]
-        top = zip(entry.token_ids[1:], readable[1:], entry.logprobs[1:], strict=False)
+    def _sampled_logprob(self, entry: PositionLogprobs) -> TokenLogprob:
+        wanted = self._params.logprobs or 0
+        width = len(entry.token_ids) if wanted == ALL_LOGPROBS else wanted + 1
+        return self._token_logprob(entry.token_ids[:width], entry.logprobs[:width], entry.rank)
+
+    def _of_prompt(self, told: PromptLogprobs) -> list[TokenLogprob | None]:
+        rows = zip(told.token_ids.to_numpy(), told.logprobs.to_numpy(), told.ranks.to_numpy(), strict=True)
+        entries = (self._token_logprob(ids.tolist(), values.tolist(), int(rank)) for ids, values, rank in rows)
+        return [None, *entries]
+
+    def _token_logprob(self, token_ids: list[int], logprobs: list[float], rank: int) -> TokenLogprob:
+        readable = [self._readable(token_id) for token_id in token_ids]
         token, raw = readable[0]
         return TokenLogprob(
-            token_id=entry.token_ids[0],
+            token_id=token_ids[0],
             token=token,
             bytes=raw,
-            logprob=entry.logprobs[0],
-            rank=entry.rank,
-            top=[(token_id, text, data, logprob) for token_id, (text, data), logprob in top],
+            logprob=logprobs[0],
+            rank=rank,
+            top=[
+                (token_id, text, data, logprob)
+                for token_id, (text, data), logprob in zip(token_ids[1:], readable[1:], logprobs[1:], strict=True)
+            ],
         )
 
     def _readable(self, token_id: int) -> tuple[str, bytes]:
@@ -169,7 +207,21 @@ class OutputProcessor:
         return raw.decode("utf-8", "replace"), raw
 
 
+def _detokenizer(tokenizer: Tokenizer, params: SamplingParams) -> Detokenizer:
+    if not params.detokenize:
+        return NoDetokenizer()
+    return make_detokenizer(
+        tokenizer,
+        skip_special_tokens=params.skip_special_tokens,
+        spaces_between_special_tokens=params.spaces_between_special_tokens,
+    )
+
+
 def error_of_output(output: EngineCoreOutput) -> CorefwError:
     """The exception for an output that ended with an error."""
-    kinds = {ErrorKind.REQUEST: RequestError, ErrorKind.CAPACITY: CapacityError, ErrorKind.ENGINE: EngineError}
+    kinds: dict[ErrorKind, type[CorefwError]] = {
+        ErrorKind.REQUEST: RequestError,
+        ErrorKind.CAPACITY: CapacityError,
+        ErrorKind.ENGINE: EngineError,
+    }
     return kinds[output.error_kind](output.error or "the request failed in the engine")

@@ -26,6 +26,7 @@ class SamplingDefaults:
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
 
     @classmethod
     def of_model(cls, model: ModelConfig, info: ModelInfo) -> SamplingDefaults:

@@ -13,6 +13,8 @@ from corefw.errors import EngineError
 from corefw.frontend.core_requests import complete_params, core_requests
 from corefw.frontend.output_processor import GenerationUpdate, OutputProcessor
 from corefw.frontend.renderer import Renderer
+from corefw.frontend.token_params import truncated, with_token_ids
+from corefw.frontend.update_pacing import UpdatePacing
 from corefw.messages.outputs import EngineCoreOutput
 from corefw.messages.request import EngineCoreRequest, PlainDict
 from corefw.messages.sampling import SamplingParams
@@ -43,10 +45,12 @@ class TextEngine:
     Args:
         engine: the engine's client.
         renderer: gives the tokenizer and the model's end tokens.
+        stream_interval: tokens between two updates of an output.
     """
 
-    def __init__(self, engine: CoreEngine, renderer: Renderer) -> None:
+    def __init__(self, engine: CoreEngine, renderer: Renderer, stream_interval: int = 1) -> None:
         self._engine = engine
+        self._stream_interval = stream_interval
         self._tokenizer = renderer.tokenizer
         self._eos_ids = renderer.eos_ids
 
@@ -66,20 +70,23 @@ class TextEngine:
 
         Args:
             prompt_ids: at least one id of the vocabulary.
-            params: without a seed each request gets a random one; without ``max_tokens`` output may fill the context.
+            params: without a seed each request gets a random one; without ``max_tokens`` output may fill the context;
+                ``output_kind`` says whether updates carry what is new (the default), all so far, or come at the end.
             request_id: the client's name for it, for the log alone: ids inside the engine are always new.
             priority, cache_salt, extra: for the core, see ``EngineCoreRequest``.
 
         Raises:
-            RequestError: empty prompt.
+            RequestError: empty prompt, or parameters name ids that aren't in the vocabulary.
             ContextLengthError: prompt, or prompt and ``max_tokens``, exceed the context.
 
         The iterator raises EngineDeadError when the engine has gone, and what ``error_of_output`` says when the core
         ends an output with an error; the request's other outputs are aborted then.
         """
-        params = complete_params(params, len(prompt_ids), self._engine.plan.max_model_len)
+        max_model_len = self._engine.plan.max_model_len
+        kept_ids = truncated(prompt_ids, params, max_model_len)
+        params = complete_params(with_token_ids(params, self._tokenizer), len(kept_ids), max_model_len)
         requests = core_requests(
-            list(prompt_ids),
+            kept_ids,
             params,
             eos_ids=self._eos_ids,
             priority=priority,
@@ -91,13 +98,16 @@ class TextEngine:
 
     async def _run_one(self, request: EngineCoreRequest, index: int = 0) -> AsyncGenerator[GenerationUpdate, None]:
         processor = OutputProcessor(self._tokenizer, request, index)
+        pacing = UpdatePacing(request.params.output_kind, self._stream_interval)
         stream = self._engine.submit(request)
         try:
             async for output in stream:
                 update = processor.process(output)
                 if update.finish_reason is not None:
                     stream.abort()  # without effect when the core ended it
-                yield update
+                due = pacing.take(update)
+                if due is not None:
+                    yield due
                 if update.finish_reason is not None:
                     return
             raise EngineError("the engine ended a request without saying how")

@@ -45,7 +45,7 @@ class RequestOutputKind(StrEnum):
     FINAL_ONLY = "final"
 
 
-class RepetitionDetection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RepetitionDetection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """When an output counts as stuck: its last tokens are one pattern, over and over.
 
     Attributes:

@@ -58,7 +58,7 @@ async def run_server(
     try:
         state = ServerState.build(
             engine=engine,
-            text=TextEngine(engine, renderer),
+            text=TextEngine(engine, renderer, config.frontend.stream_interval),
             renderer=renderer,
             plugins=plugins,
             config=config,

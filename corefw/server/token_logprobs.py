@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import codecs
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from corefw.messages.sampling import ALL_LOGPROBS
+from corefw.server.protocol.answers import PromptLogprobsBody, PromptTokenLogprob
 from corefw.server.protocol.chat import ChatLogprobs, ChatTokenLogprob, ChatTopLogprob
 from corefw.server.protocol.completions import CompletionLogprobs
 
 if TYPE_CHECKING:
     from corefw.frontend.output_processor import TokenLogprob
 
-__all__ = ["LOGPROB_FLOOR", "CompletionLogprobsWriter", "chat_logprobs"]
+__all__ = ["LOGPROB_FLOOR", "CompletionLogprobsWriter", "chat_logprobs", "prompt_logprobs"]
 
 # JSON has no infinity; the API's clients know this value as "impossible".
 LOGPROB_FLOOR = -9999.0
@@ -37,14 +39,57 @@ def chat_logprobs(entries: Sequence[TokenLogprob], *, as_ids: bool) -> ChatLogpr
     )
 
 
-class CompletionLogprobsWriter:
-    """Entries of one choice of a completion; remembers how far its text has come."""
+def prompt_logprobs(entries: Sequence[TokenLogprob | None], num_top: int) -> PromptLogprobsBody:
+    """Entries of a prompt, each with so many (-1: all) of the most likely tokens."""
+    return [None if entry is None else _of_position(entry, num_top) for entry in entries]
 
-    def __init__(self, *, as_ids: bool) -> None:
+
+def _of_position(entry: TokenLogprob, num_top: int) -> dict[str, PromptTokenLogprob]:
+    top = entry.top if num_top < 0 else entry.top[:num_top]
+    own = (entry.rank, entry.token_id, entry.token, entry.logprob)
+    ranked = [(rank, i, token, logprob) for rank, (i, token, _, logprob) in enumerate(top, start=1)]
+    return {
+        str(i): PromptTokenLogprob(logprob=_finite(logprob), rank=rank, decoded_token=token)
+        for rank, i, token, logprob in (*ranked, own)
+    }
+
+
+class CompletionLogprobsWriter:
+    """Entries of one choice of a completion; remembers how far its text has come.
+
+    Args:
+        as_ids: write a token as ``token_id:N``.
+        num_chars: length of the text before the first entry.
+        is_hidden: tells tokens that the text leaves out, if there can be any.
+        num_top: so many (-1: all) of the most likely tokens are written, and the chosen one.
+    """
+
+    def __init__(
+        self,
+        *,
+        as_ids: bool,
+        num_chars: int = 0,
+        is_hidden: Callable[[int], bool] | None = None,
+        num_top: int = ALL_LOGPROBS,
+    ) -> None:
+        self._num_top = num_top
         self._as_ids = as_ids
-        self._num_chars = 0
+        self._num_chars = num_chars
+        self._is_hidden = is_hidden
         # A character over several tokens counts with its last one, as in the text.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def write_prompt(
+        self, first: tuple[int, str], entries: Sequence[TokenLogprob | None], offsets: Sequence[int]
+    ) -> CompletionLogprobs:
+        """An echoed prompt: id and text of its first token, which has no entry, the others' entries, all offsets."""
+        known = [entry for entry in entries if entry is not None]
+        return CompletionLogprobs(
+            tokens=[_token(*first, self._as_ids), *(_token(e.token_id, e.token, self._as_ids) for e in known)],
+            token_logprobs=[None, *(_finite(entry.logprob) for entry in known)],
+            top_logprobs=[None, *map(self._top, known)],
+            text_offset=list(offsets),
+        )
 
     def write(self, entries: Sequence[TokenLogprob]) -> CompletionLogprobs:
         """The next entries."""
@@ -52,18 +97,20 @@ class CompletionLogprobsWriter:
             tokens=[_token(entry.token_id, entry.token, self._as_ids) for entry in entries],
             token_logprobs=[_finite(entry.logprob) for entry in entries],
             top_logprobs=[self._top(entry) for entry in entries],
-            text_offset=[self._offset(entry.bytes) for entry in entries],
+            text_offset=[self._offset(entry) for entry in entries],
         )
 
     def _top(self, entry: TokenLogprob) -> dict[str, float]:
-        top = {_token(i, token, self._as_ids): _finite(logprob) for i, token, _, logprob in entry.top}
+        shown = entry.top if self._num_top == ALL_LOGPROBS else entry.top[: self._num_top]
+        top = {_token(i, token, self._as_ids): _finite(logprob) for i, token, _, logprob in shown}
         # The chosen token is always there, even where it isn't among the most likely ones.
         top.setdefault(_token(entry.token_id, entry.token, self._as_ids), _finite(entry.logprob))
         return top
 
-    def _offset(self, raw: bytes) -> int:
+    def _offset(self, entry: TokenLogprob) -> int:
         offset = self._num_chars
-        self._num_chars += len(self._decoder.decode(bytes(raw)))
+        if self._is_hidden is None or not self._is_hidden(entry.token_id):
+            self._num_chars += len(self._decoder.decode(bytes(entry.bytes)))
         return offset
 
 

@@ -7,9 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from corefw.config.runtime_plan import RuntimePlan
 from corefw.errors import EngineDeadError
-from corefw.messages.outputs import EngineCoreOutput, FinishReason, PositionLogprobs, SchedulerStats
+from corefw.messages.arrays import Array
+from corefw.messages.outputs import EngineCoreOutput, FinishReason, PositionLogprobs, PromptLogprobs, SchedulerStats
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
@@ -192,14 +195,29 @@ class ScriptedStream:
             request_id=self.request_id,
             new_token_ids=tokens,
             logprobs=None if num_logprobs is None else [self._engine.logprobs(t, num_logprobs) for t in tokens],
+            prompt_logprobs=self._prompt_logprobs() if first and not self._num_prior else None,
             finish_reason=reason,
             stop_reason=stop_reason,
             num_cached_tokens=self._engine.num_cached_tokens if first else None,
             error=error,
         )
 
+    def _prompt_logprobs(self) -> PromptLogprobs | None:
+        wanted = self._request.params.prompt_logprobs
+        if wanted is None:
+            return None
+        entries = [self._engine.logprobs(token_id, wanted) for token_id in self._request.prompt_ids[1:]]
+        shape = (len(entries), 1 + wanted)
+        return PromptLogprobs(
+            token_ids=Array.from_numpy(np.array([e.token_ids for e in entries], np.int32).reshape(shape)),
+            logprobs=Array.from_numpy(np.array([e.logprobs for e in entries], np.float32).reshape(shape)),
+            ranks=Array.from_numpy(np.array([e.rank for e in entries], np.int32)),
+        )
+
     def _next_tokens(self) -> tuple[list[int], FinishReason | None, int | None, str | None]:
         tokens: list[int] = []
+        if self._request.params.max_tokens == 0:
+            return tokens, FinishReason.LENGTH, None, None
         while len(tokens) < self._engine.tokens_per_output:
             failure = self._engine.failure
             if failure is not None and self._position >= failure.after_tokens:

@@ -6,15 +6,17 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from corefw.frontend.token_params import truncated
 from corefw.interfaces.endpoint import Endpoint
 from corefw.server.event_stream import EventStream
 from corefw.server.generation import Generation, off_loop
 from corefw.server.json_request import json_response, read_object
+from corefw.server.protocol.answers import PromptLogprobsBody
 from corefw.server.protocol.chat import (
     CHAT_REQUEST,
     Chat,
@@ -27,8 +29,8 @@ from corefw.server.protocol.chat import (
     ChatRequest,
 )
 from corefw.server.protocol.chat_messages import parse_messages
-from corefw.server.state import ServerState, state_of
-from corefw.server.token_logprobs import chat_logprobs
+from corefw.server.state import state_of
+from corefw.server.token_logprobs import chat_logprobs, prompt_logprobs
 from corefw.server.usage import UsageTally
 
 if TYPE_CHECKING:
@@ -60,15 +62,17 @@ async def _chat(request: Request) -> Response:
         return json_response(await _whole(generation, fields, messages))
 
 
-async def _render(state: ServerState, fields: ChatRequest, messages: list[dict[str, Any]]) -> list[int]:
+async def _render(generation: Generation, fields: ChatRequest, messages: list[dict[str, Any]]) -> list[int]:
+    state = generation.state
     num_chars = sum(_num_chars(message["content"]) for message in messages)
-    return await off_loop(
+    ids = await off_loop(
         num_chars,
         state.renderer.render_chat,
         messages,
         template_kwargs=fields.chat_template_kwargs,
         add_generation_prompt=fields.add_generation_prompt is not False,
     )
+    return truncated(ids, generation.params, state.engine.plan.max_model_len)
 
 
 def _num_chars(content: str | list[dict[str, str]]) -> int:
@@ -76,15 +80,18 @@ def _num_chars(content: str | list[dict[str, str]]) -> int:
 
 
 async def _whole(generation: Generation, fields: ChatRequest, messages: list[dict[str, Any]]) -> Chat:
-    prompt_ids = await _render(generation.state, fields, messages)
+    prompt_ids = await _render(generation, fields, messages)
     tally = UsageTally([prompt_ids], generation.params.n)
     choices = [ChatChoice(index=i, message=ChatMessage(content="")) for i in range(generation.params.n)]
     texts: list[list[str]] = [[] for _ in choices]
+    told: PromptLogprobsBody | UnsetType = UNSET
     async with aclosing(generation.updates([prompt_ids])) as updates:
         async for index, update in updates:
             tally.add(index, update)
             texts[index].append(update.text)
             _extend(choices[index], update, fields)
+            if fields.prompt_logprobs is not None and index == 0 and update.prompt_logprobs is not None:
+                told = prompt_logprobs(update.prompt_logprobs, fields.prompt_logprobs)
     for choice, text in zip(choices, texts, strict=True):
         choice.message.content = "".join(text)
     return Chat(
@@ -94,6 +101,7 @@ async def _whole(generation: Generation, fields: ChatRequest, messages: list[dic
         choices=choices,
         usage=tally.usage(),
         prompt_token_ids=prompt_ids if fields.return_token_ids else UNSET,
+        prompt_logprobs=told,
     )
 
 
@@ -114,7 +122,7 @@ def _extend(choice: ChatChoice, update: GenerationUpdate, fields: ChatRequest) -
 async def _chunks(
     generation: Generation, fields: ChatRequest, messages: list[dict[str, Any]]
 ) -> AsyncGenerator[ChatChunk, None]:
-    prompt_ids = await _render(generation.state, fields, messages)
+    prompt_ids = await _render(generation, fields, messages)
     tally = UsageTally([prompt_ids], generation.params.n)
     begun: set[int] = set()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
@@ -11,7 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from corefw.frontend.token_params import truncated
 from corefw.interfaces.endpoint import Endpoint
+from corefw.server.echo import Echo, echo_of_ids, echo_of_text
 from corefw.server.event_stream import EventStream
 from corefw.server.generation import Generation, off_loop
 from corefw.server.json_request import json_response, read_object
@@ -21,14 +24,16 @@ from corefw.server.protocol.completions import (
     CompletionChoice,
     CompletionChunk,
     CompletionLogprobs,
+    CompletionRequest,
 )
 from corefw.server.protocol.prompts import Prompt, parse_prompts
-from corefw.server.state import ServerState, state_of
-from corefw.server.token_logprobs import CompletionLogprobsWriter
+from corefw.server.state import state_of
+from corefw.server.token_logprobs import CompletionLogprobsWriter, prompt_logprobs
 from corefw.server.usage import UsageTally
 
 if TYPE_CHECKING:
     from corefw.frontend.output_processor import GenerationUpdate
+    from corefw.frontend.tokenizer.base import Tokenizer
 
 __all__ = ["CompletionsEndpoint"]
 
@@ -58,28 +63,47 @@ async def _complete(request: Request) -> Response:
         return json_response(await _whole(generation, prompts))
 
 
-async def _render(state: ServerState, prompts: Sequence[Prompt]) -> list[list[int]]:
+@dataclass(frozen=True, slots=True)
+class _Rendered:
+    """A prompt's ids, and how it is repeated where the client asks for that."""
+
+    ids: list[int]
+    echo: Echo | None
+
+
+async def _render(generation: Generation, prompts: Sequence[Prompt]) -> list[_Rendered]:
     num_chars = sum(len(prompt) for _, prompt in prompts if isinstance(prompt, str))
-    return await off_loop(num_chars, _render_all, state, prompts)
+    return await off_loop(num_chars, _render_all, generation, prompts)
 
 
-def _render_all(state: ServerState, prompts: Sequence[Prompt]) -> list[list[int]]:
-    render = state.renderer
-    return [
-        render.render_text(prompt, param=path) if isinstance(prompt, str) else render.render_ids(prompt, param=path)
-        for path, prompt in prompts
-    ]
+def _render_all(generation: Generation, prompts: Sequence[Prompt]) -> list[_Rendered]:
+    return [_render_one(generation, path, prompt) for path, prompt in prompts]
+
+
+def _render_one(generation: Generation, path: str, prompt: str | list[int]) -> _Rendered:
+    render, params = generation.state.renderer, generation.params
+    if isinstance(prompt, str):
+        ids = render.render_text(prompt, param=path)
+    else:
+        ids = render.render_ids(prompt, param=path)
+    kept = truncated(ids, params, generation.state.engine.plan.max_model_len)
+    if not _fields(generation).echo:
+        return _Rendered(kept, None)
+    if isinstance(prompt, str) and len(kept) == len(ids):
+        return _Rendered(kept, echo_of_text(render.tokenizer, prompt, kept))
+    return _Rendered(kept, echo_of_ids(render.tokenizer, kept, skip_special_tokens=params.skip_special_tokens))
 
 
 async def _whole(generation: Generation, prompts: Sequence[Prompt]) -> Completion:
-    rendered = await _render(generation.state, prompts)
+    rendered = await _render(generation, prompts)
     parts = _Parts(generation, rendered)
     choices = [CompletionChoice(index=i, text="") for i in range(len(rendered) * generation.params.n)]
     texts: list[list[str]] = [[] for _ in choices]
-    async with aclosing(generation.updates(rendered)) as updates:
+    async with aclosing(generation.updates([prompt.ids for prompt in rendered])) as updates:
         async for index, update in updates:
-            texts[index].append(update.text)
-            _extend(choices[index], parts.choice(index, update))
+            news = parts.choice(index, update)
+            texts[index].append(news.text)
+            _extend(choices[index], news)
     for choice, text in zip(choices, texts, strict=True):
         choice.text = "".join(text)
     return Completion(
@@ -97,18 +121,19 @@ def _extend(choice: CompletionChoice, news: CompletionChoice) -> None:
     if news.logprobs is not None:
         if choice.logprobs is None:
             choice.logprobs = CompletionLogprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
-        for name in CompletionLogprobs.__struct_fields__:
-            getattr(choice.logprobs, name).extend(getattr(news.logprobs, name))
+        _append(choice.logprobs, news.logprobs)
     if news.token_ids is not UNSET:
         if choice.token_ids is UNSET:
             choice.token_ids = []
         choice.token_ids += news.token_ids
     if news.prompt_token_ids is not UNSET:
         choice.prompt_token_ids = news.prompt_token_ids
+    if news.prompt_logprobs is not UNSET:
+        choice.prompt_logprobs = news.prompt_logprobs
 
 
 async def _chunks(generation: Generation, prompts: Sequence[Prompt]) -> AsyncGenerator[CompletionChunk, None]:
-    rendered = await _render(generation.state, prompts)
+    rendered = await _render(generation, prompts)
     fields = generation.fields
     parts = _Parts(generation, rendered)
 
@@ -122,21 +147,28 @@ async def _chunks(generation: Generation, prompts: Sequence[Prompt]) -> AsyncGen
             usage=parts.tally.usage() if with_usage else no_usage,
         )
 
-    async with aclosing(generation.updates(rendered)) as updates:
+    async with aclosing(generation.updates([prompt.ids for prompt in rendered])) as updates:
         async for index, update in updates:
             choice = parts.choice(index, update)
-            if update.text or update.token_ids or update.finish_reason:
+            if choice.text or update.token_ids or update.finish_reason:
                 yield chunk([choice], with_usage=fields.include_usage and fields.continuous_usage)
     if fields.include_usage:
         yield chunk([], with_usage=True)
 
 
+def _fields(generation: Generation) -> CompletionRequest:
+    fields = generation.fields
+    assert isinstance(fields, CompletionRequest), "this route makes no others"
+    return fields
+
+
 class _Parts:
     """Turns updates into choices; keeps what a choice has to remember between them."""
 
-    def __init__(self, generation: Generation, prompts: Sequence[list[int]]) -> None:
-        self.tally = UsageTally(prompts, generation.params.n)
+    def __init__(self, generation: Generation, prompts: Sequence[_Rendered]) -> None:
+        self.tally = UsageTally([prompt.ids for prompt in prompts], generation.params.n)
         self._generation = generation
+        self._fields = _fields(generation)
         self._prompts = prompts
         self._writers: dict[int, CompletionLogprobsWriter] = {}
         self._begun: set[int] = set()
@@ -144,25 +176,54 @@ class _Parts:
     def choice(self, index: int, update: GenerationUpdate) -> CompletionChoice:
         """The news of one choice."""
         self.tally.add(index, update)
-        fields = self._generation.fields
         choice = CompletionChoice(
             index=index,
             text=update.text,
-            logprobs=self._logprobs(index, update),
+            logprobs=self._writer(index).write(update.logprobs) if update.logprobs else None,
             finish_reason=update.finish_reason,
             stop_reason=update.stop_reason,
         )
-        if fields.return_token_ids:
+        if self._fields.return_token_ids:
             choice.token_ids = list(update.token_ids)
-            if index not in self._begun:
-                choice.prompt_token_ids = self._prompts[index // self._generation.params.n]
-        self._begun.add(index)
+        if index not in self._begun:
+            self._begun.add(index)
+            self._begin(choice, self._prompts[index // self._generation.params.n], update)
         return choice
 
-    def _logprobs(self, index: int, update: GenerationUpdate) -> CompletionLogprobs | None:
-        if not update.logprobs:
-            return None
+    def _begin(self, choice: CompletionChoice, prompt: _Rendered, update: GenerationUpdate) -> None:
+        """What the first news of a choice say of its prompt."""
+        if self._fields.return_token_ids:
+            choice.prompt_token_ids = prompt.ids
+        if update.prompt_logprobs is not None and self._fields.prompt_logprobs is not None:
+            choice.prompt_logprobs = prompt_logprobs(update.prompt_logprobs, self._fields.prompt_logprobs)
+        if prompt.echo is None:
+            return
+        choice.text = prompt.echo.text + choice.text
+        if self._fields.logprobs is None or update.prompt_logprobs is None:
+            return
+        first = prompt.ids[0], self._tokenizer.token_bytes(prompt.ids[0]).decode("utf-8", "replace")
+        whole = self._writer(choice.index).write_prompt(first, update.prompt_logprobs, prompt.echo.offsets)
+        if choice.logprobs is not None:
+            _append(whole, choice.logprobs)
+        choice.logprobs = whole
+
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        return self._generation.state.renderer.tokenizer
+
+    def _writer(self, index: int) -> CompletionLogprobsWriter:
         if index not in self._writers:
-            as_ids = bool(self._generation.fields.return_tokens_as_token_ids)
-            self._writers[index] = CompletionLogprobsWriter(as_ids=as_ids)
-        return self._writers[index].write(update.logprobs)
+            params = self._generation.params
+            echo = self._prompts[index // params.n].echo
+            self._writers[index] = CompletionLogprobsWriter(
+                as_ids=bool(self._fields.return_tokens_as_token_ids),
+                num_chars=len(echo.text) if echo else 0,
+                is_hidden=self._tokenizer.is_special if params.skip_special_tokens else None,
+                num_top=self._fields.logprobs or 0,
+            )
+        return self._writers[index]
+
+
+def _append(logprobs: CompletionLogprobs, more: CompletionLogprobs) -> None:
+    for name in CompletionLogprobs.__struct_fields__:
+        getattr(logprobs, name).extend(getattr(more, name))

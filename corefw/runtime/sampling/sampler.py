@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from corefw.runtime.sampling import constraints, filters, logprobs
+from corefw.runtime.sampling.logprobs import SampledLogprobs
 from corefw.runtime.sampling.metadata import BoundProcessor, SamplingMetadata
 from corefw.runtime.sampling.processors import ProcessorError, apply_processor
 from corefw.runtime.sampling.randomness import TOKEN_DRAW, uniform
@@ -37,8 +38,8 @@ class SamplerOutput:
 
     token_ids: torch.Tensor
     failed: torch.Tensor
-    logprobs: logprobs.SampledLogprobs | None = None
-    full_logprobs: logprobs.SampledLogprobs | None = None
+    logprobs: SampledLogprobs | None = None
+    full_logprobs: SampledLogprobs | None = None
     errors: dict[int, str] = field(default_factory=dict)
 
 
@@ -95,7 +96,7 @@ class Sampler:
         rows, full = metadata.logprob_rows, metadata.full_logprob_rows
         is_full = np.isin(rows, full)
 
-        def gather(which: npt.NDArray[np.bool_], count: int) -> logprobs.SampledLogprobs | None:
+        def gather(which: npt.NDArray[np.bool_], count: int) -> SampledLogprobs | None:
             if not which.any():
                 return None
             index, chosen = (torch.from_numpy(part).to(told.device) for part in (rows[which], np.flatnonzero(which)))

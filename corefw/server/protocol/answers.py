@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["ErrorBody", "ErrorDetail", "ModelCard", "ModelList", "PromptTokensDetails", "Usage"]
+__all__ = [
+    "ErrorBody",
+    "ErrorDetail",
+    "ModelCard",
+    "ModelList",
+    "PromptLogprobsBody",
+    "PromptTokenLogprob",
+    "PromptTokensDetails",
+    "Usage",
+]
 
 
 class PromptTokensDetails(msgspec.Struct, kw_only=True):
@@ -20,6 +29,18 @@ class Usage(msgspec.Struct, kw_only=True):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+
+
+class PromptTokenLogprob(msgspec.Struct, kw_only=True):
+    """Of a token that could stand at a position of the prompt. ``rank`` 1 is the most likely."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+# One entry a prompt token, by token id: the prompt's own token and the most likely ones; none for the first.
+PromptLogprobsBody = list[dict[str, PromptTokenLogprob] | None]
 
 
 class ErrorDetail(msgspec.Struct, kw_only=True):

@@ -9,13 +9,14 @@ import msgspec
 from corefw.config.engine_config import ServerConfig
 from corefw.errors import RequestError
 from corefw.frontend.sampling_defaults import SamplingDefaults
-from corefw.messages.sampling import SamplingParams
-from corefw.server.protocol.answers import Usage
+from corefw.messages.sampling import ALL_LOGPROBS, SamplingParams
+from corefw.server.protocol.answers import PromptLogprobsBody, Usage
 from corefw.server.protocol.fields import RequestShape
 from corefw.server.protocol.sampling import (
     HARMLESS_FIELDS,
     UNSUPPORTED_FIELDS,
     GenerationFields,
+    check_num_logprobs,
     sampling_params,
 )
 
@@ -56,16 +57,20 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
             if max_tokens < 1:
                 raise RequestError("max_completion_tokens must be at least 1", param="max_completion_tokens")
         return sampling_params(
-            self, defaults, max_tokens=max_tokens, logprobs=self._num_logprobs(limits), vocab_size=vocab_size
+            self,
+            defaults,
+            max_tokens=max_tokens,
+            logprobs=self._num_logprobs(limits),
+            prompt_logprobs=self.prompt_logprobs,
+            vocab_size=vocab_size,
         )
 
     def _num_logprobs(self, limits: ServerConfig) -> int | None:
-        cap = min(MAX_TOP_LOGPROBS, limits.max_logprobs)
-        if self.top_logprobs is not None:
-            if not 0 <= self.top_logprobs <= cap:
-                raise RequestError(f"top_logprobs must be in [0, {cap}]", param="top_logprobs")
-            if self.top_logprobs and not self.logprobs:
-                raise RequestError("top_logprobs goes with logprobs: true only", param="top_logprobs")
+        unlimited = limits.max_logprobs == ALL_LOGPROBS
+        cap = ALL_LOGPROBS if unlimited else min(MAX_TOP_LOGPROBS, limits.max_logprobs)
+        check_num_logprobs("top_logprobs", self.top_logprobs, cap)
+        if self.top_logprobs and not self.logprobs:
+            raise RequestError("top_logprobs goes with logprobs: true only", param="top_logprobs")
         return (self.top_logprobs or 0) if self.logprobs else None
 
 
@@ -146,6 +151,7 @@ class Chat(msgspec.Struct, kw_only=True):
     choices: list[ChatChoice]
     usage: Usage
     prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    prompt_logprobs: PromptLogprobsBody | msgspec.UnsetType = msgspec.UNSET
     object: str = "chat.completion"
 
 

@@ -9,13 +9,14 @@ import msgspec
 from corefw.config.engine_config import ServerConfig
 from corefw.errors import RequestError
 from corefw.frontend.sampling_defaults import SamplingDefaults
-from corefw.messages.sampling import SamplingParams
-from corefw.server.protocol.answers import Usage
+from corefw.messages.sampling import ALL_LOGPROBS, SamplingParams
+from corefw.server.protocol.answers import PromptLogprobsBody, Usage
 from corefw.server.protocol.fields import RequestShape
 from corefw.server.protocol.sampling import (
     HARMLESS_FIELDS,
     UNSUPPORTED_FIELDS,
     GenerationFields,
+    check_num_logprobs,
     sampling_params,
 )
 
@@ -38,31 +39,45 @@ class CompletionRequest(GenerationFields, frozen=True, kw_only=True):
     prompt: Any = None
     logprobs: int | None = None
     best_of: int | None = None
+    echo: bool | None = None
 
     def to_sampling_params(self, defaults: SamplingDefaults, limits: ServerConfig, vocab_size: int) -> SamplingParams:
         """Check the fields and say how tokens are chosen."""
         self.check(limits)
         if self.best_of is not None and self.best_of != (self.n or 1):
             raise RequestError("best_of other than n is not supported by this server; leave it out", param="best_of")
-        if self.logprobs is not None and not 0 <= self.logprobs <= limits.max_logprobs:
-            raise RequestError(f"logprobs must be in [0, {limits.max_logprobs}]", param="logprobs")
+        check_num_logprobs("logprobs", self.logprobs, limits.max_logprobs)
         max_tokens = DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
-        return sampling_params(self, defaults, max_tokens=max_tokens, logprobs=self.logprobs, vocab_size=vocab_size)
+        return sampling_params(
+            self,
+            defaults,
+            max_tokens=max_tokens,
+            logprobs=self.logprobs,
+            prompt_logprobs=self._num_prompt_logprobs(max_tokens),
+            vocab_size=vocab_size,
+        )
+
+    def _num_prompt_logprobs(self, max_tokens: int) -> int | None:
+        """What is asked for the prompt, and what its echo needs: as many as the output's tokens have."""
+        wanted = [count for count in (self.prompt_logprobs, self.logprobs if self.echo else None) if count is not None]
+        if not wanted:
+            return 0 if self.echo and max_tokens == 0 else None
+        return ALL_LOGPROBS if ALL_LOGPROBS in wanted else max(wanted)
 
 
 COMPLETION_REQUEST = RequestShape(
     struct=CompletionRequest,
-    neutral={**UNSUPPORTED_FIELDS, "add_special_tokens": (True,), "echo": (False,), "suffix": ("",)},
+    neutral={**UNSUPPORTED_FIELDS, "add_special_tokens": (True,), "suffix": ("",)},
     ignored=HARMLESS_FIELDS,
 )
 
 
 class CompletionLogprobs(msgspec.Struct, kw_only=True):
-    """Log-probabilities, one entry a token in each list."""
+    """Log-probabilities, one entry a token in each list; an echoed prompt's first token has none."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 
@@ -76,6 +91,7 @@ class CompletionChoice(msgspec.Struct, kw_only=True):
     stop_reason: int | str | None = None
     token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
     prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    prompt_logprobs: PromptLogprobsBody | msgspec.UnsetType = msgspec.UNSET
 
 
 class Completion(msgspec.Struct, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,14 @@ import msgspec
 from corefw.config.engine_config import ServerConfig
 from corefw.errors import RequestError
 from corefw.frontend.sampling_defaults import SamplingDefaults
-from corefw.messages.sampling import SamplingParams
+from corefw.messages.sampling import (
+    ALL_LOGPROBS,
+    MAX_LOGIT_BIAS,
+    MAX_LOGIT_BIAS_ENTRIES,
+    MAX_SEED,
+    RepetitionDetection,
+    SamplingParams,
+)
 from corefw.server.protocol.fields import json_kind
 
 __all__ = [
@@ -18,13 +26,17 @@ __all__ = [
     "UNSUPPORTED_FIELDS",
     "GenerationFields",
     "StreamOptions",
+    "check_num_logprobs",
     "sampling_params",
 ]
 
 MAX_STOPS = 64
 MAX_STOP_CHARS = 1024
 MAX_STOP_TOKEN_IDS = 1024
+MAX_BAD_WORDS = 256
+MAX_EXTRA_ARGS = 64
 _MAX_PRIORITY = 2**31 - 1
+_TOKEN_ID = re.compile(r"[0-9]{1,18}")
 
 # Fields of the API that never change an answer.
 HARMLESS_FIELDS = frozenset(
@@ -41,26 +53,16 @@ HARMLESS_FIELDS = frozenset(
 
 # Fields of the API that aren't built yet, with the values that ask for nothing.
 UNSUPPORTED_FIELDS: Mapping[str, tuple[object, ...]] = {
-    "allowed_token_ids": (),
-    "bad_words": ([],),
     "chat_template": (),
-    "detokenize": (True,),
-    "frequency_penalty": (0,),
     "guided_choice": (),
     "guided_grammar": (),
     "guided_json": (),
     "guided_regex": (),
     "kv_transfer_params": (),
     "length_penalty": (1,),
-    "logit_bias": ({},),
     "logits_processors": ([],),
-    "presence_penalty": (0,),
-    "prompt_logprobs": (),
-    "repetition_penalty": (1,),
     "response_format": ({"type": "text"},),
-    "spaces_between_special_tokens": (True,),
     "structured_outputs": (),
-    "truncate_prompt_tokens": (),
     "use_beam_search": (False,),
 }
 
@@ -82,6 +84,12 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: Any = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
     seed: int | None = None
     max_tokens: int | None = None
     min_tokens: int | None = None
@@ -90,6 +98,12 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    detokenize: bool | None = None
+    prompt_logprobs: int | None = None
+    truncate_prompt_tokens: int | None = None
+    repetition_detection: RepetitionDetection | None = None
+    vllm_xargs: dict[str, Any] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     priority: int | None = None
@@ -114,6 +128,9 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
                 param="stream_options.include_obfuscation",
                 code="unsupported_parameter",
             )
+        if self.stream and self.prompt_logprobs is not None:
+            raise RequestError("prompt_logprobs doesn't go with stream: true", param="prompt_logprobs")
+        check_num_logprobs("prompt_logprobs", self.prompt_logprobs, limits.max_logprobs)
         if self.priority is not None and abs(self.priority) > _MAX_PRIORITY:
             raise RequestError(f"priority must be within ±{_MAX_PRIORITY}", param="priority")
         for name in ("cache_salt", "request_id"):
@@ -132,6 +149,19 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
         return self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
 
 
+def check_num_logprobs(name: str, value: int | None, max_logprobs: int) -> None:
+    """Refuse more log-probabilities than the server gives; -1, for all, needs a server without a limit.
+
+    Raises:
+        RequestError: naming the field.
+    """
+    if value is None or (max_logprobs == ALL_LOGPROBS and value >= ALL_LOGPROBS):
+        return
+    if not 0 <= value <= max_logprobs:
+        accepted = "-1 (all) or more" if max_logprobs == ALL_LOGPROBS else f"in [0, {max_logprobs}]"
+        raise RequestError(f"{name} must be {accepted}", param=name)
+
+
 def sampling_params(
     fields: GenerationFields,
     defaults: SamplingDefaults,
@@ -139,32 +169,46 @@ def sampling_params(
     max_tokens: int | None,
     logprobs: int | None,
     vocab_size: int,
+    prompt_logprobs: int | None = None,
 ) -> SamplingParams:
     """Join request and defaults.
 
     Args:
         max_tokens: the route's own reading of its limit fields; None is up to the context's end.
-        logprobs: the route's own reading of its logprobs fields.
+        logprobs, prompt_logprobs: the route's own reading of its logprobs fields.
         vocab_size: token ids must be below.
     """
     top_k = fields.top_k
     if top_k is not None and top_k < -1:
         raise RequestError("top_k must be -1 or 0 (both: off) or more", param="top_k")
+    allowed = _token_ids("allowed_token_ids", fields.allowed_token_ids, vocab_size, vocab_size)
     return SamplingParams(
         n=_given(fields.n, 1),
         temperature=_given(fields.temperature, defaults.temperature),
         top_p=_given(fields.top_p, defaults.top_p),
         top_k=defaults.top_k if top_k is None else max(0, top_k),
         min_p=_given(fields.min_p, defaults.min_p),
+        repetition_penalty=_given(fields.repetition_penalty, defaults.repetition_penalty),
+        presence_penalty=_given(fields.presence_penalty, 0.0),
+        frequency_penalty=_given(fields.frequency_penalty, 0.0),
+        logit_bias=_logit_bias(fields.logit_bias, vocab_size),
+        allowed_token_ids=allowed,
+        bad_words=_bad_words(fields.bad_words),
         seed=fields.seed,
         max_tokens=max_tokens,
         min_tokens=_given(fields.min_tokens, 0),
         stop=_stops(fields.stop),
-        stop_token_ids=_stop_token_ids(fields.stop_token_ids, vocab_size),
+        stop_token_ids=_token_ids("stop_token_ids", fields.stop_token_ids, vocab_size, MAX_STOP_TOKEN_IDS) or (),
         ignore_eos=bool(fields.ignore_eos),
         logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
+        detokenize=_given(fields.detokenize, True),
         include_stop_str_in_output=bool(fields.include_stop_str_in_output),
         skip_special_tokens=_given(fields.skip_special_tokens, True),
+        spaces_between_special_tokens=_given(fields.spaces_between_special_tokens, True),
+        truncate_prompt_tokens=fields.truncate_prompt_tokens,
+        repetition_detection=fields.repetition_detection,
+        extra_args=_extra_args(fields.vllm_xargs),
     )
 
 
@@ -189,15 +233,66 @@ def _stops(value: object) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _stop_token_ids(ids: list[int] | None, vocab_size: int) -> tuple[int, ...]:
+def _token_ids(name: str, ids: list[int] | None, vocab_size: int, max_ids: int) -> tuple[int, ...] | None:
     if ids is None:
-        return ()
-    if len(ids) > MAX_STOP_TOKEN_IDS:
-        raise RequestError(
-            f"stop_token_ids takes at most {MAX_STOP_TOKEN_IDS} ids, got {len(ids)}", param="stop_token_ids"
-        )
+        return None
+    if len(ids) > max_ids:
+        raise RequestError(f"{name} takes at most {max_ids} ids, got {len(ids)}", param=name)
     for i, token_id in enumerate(ids):
         if not 0 <= token_id < vocab_size:
-            path = f"stop_token_ids[{i}]"
+            path = f"{name}[{i}]"
             raise RequestError(f"{path} is out of vocabulary; ids are in [0, {vocab_size})", param=path)
     return tuple(ids)
+
+
+def _bad_words(words: list[str] | None) -> tuple[str, ...]:
+    if not words:
+        return ()
+    if len(words) > MAX_BAD_WORDS:
+        raise RequestError(f"bad_words takes at most {MAX_BAD_WORDS} words, got {len(words)}", param="bad_words")
+    for i, word in enumerate(words):
+        path = f"bad_words[{i}]"
+        if not 1 <= len(word) <= MAX_STOP_CHARS:
+            raise RequestError(f"{path} must have 1 to {MAX_STOP_CHARS} characters, got {len(word)}", param=path)
+        if not word.strip() or any("\ud800" <= char <= "\udfff" for char in word):
+            raise RequestError(f"{path} must be valid Unicode, and more than blanks", param=path)
+    return tuple(words)
+
+
+def _logit_bias(value: object, vocab_size: int) -> dict[int, float]:
+    """The API's object from token ids, written as strings, to numbers."""
+    if value is None:
+        return {}
+    name = "logit_bias"
+    if not isinstance(value, dict):
+        raise RequestError(f"{name} must be an object of token ids and numbers, got {json_kind(value)}", param=name)
+    if len(value) > MAX_LOGIT_BIAS_ENTRIES:
+        raise RequestError(f"{name} takes at most {MAX_LOGIT_BIAS_ENTRIES} token ids, got {len(value)}", param=name)
+    biases = {}
+    for key, bias in value.items():
+        if not _TOKEN_ID.fullmatch(key) or not 0 <= int(key) < vocab_size:
+            raise RequestError(f"the keys of {name} must be token ids in [0, {vocab_size})", param=name)
+        if isinstance(bias, bool) or not isinstance(bias, int | float) or not abs(bias) <= MAX_LOGIT_BIAS:
+            path = f"{name}.{int(key)}"
+            raise RequestError(f"{path} must be a number in [-{MAX_LOGIT_BIAS:g}, {MAX_LOGIT_BIAS:g}]", param=path)
+        biases[int(key)] = float(bias)
+    return biases
+
+
+def _extra_args(values: dict[str, Any] | None) -> dict[str, Any]:
+    """Plain values for logits processors: scalars, and lists of them."""
+    if not values:
+        return {}
+    if len(values) > MAX_EXTRA_ARGS:
+        raise RequestError(f"vllm_xargs takes at most {MAX_EXTRA_ARGS} values, got {len(values)}", param="vllm_xargs")
+    for value in values.values():
+        items = value if isinstance(value, list) else [value]
+        if not all(isinstance(item, bool | float | str) or _is_word(item) for item in items):
+            raise RequestError(
+                "vllm_xargs takes strings, numbers that fit 64 bits, booleans and lists of these", param="vllm_xargs"
+            )
+    return dict(values)
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, int) and abs(value) <= MAX_SEED

@@ -21,8 +21,10 @@ def _logits(rows: int, vocab_size: int = VOCAB, seed: int = 0, spread: float = 4
     return torch.randn(rows, vocab_size, generator=torch.Generator().manual_seed(seed)) * spread
 
 
-def _sample(logits: torch.Tensor, rows: list[dict[str, Any]], vocab_size: int | None = None) -> SamplerOutput:
-    return Sampler(vocab_size or logits.shape[-1])(logits.clone(), metadata(rows))
+def _sample(
+    logits: torch.Tensor, rows: list[dict[str, Any]], vocab_size: int | None = None, mode: str = "raw_logprobs"
+) -> SamplerOutput:
+    return Sampler(vocab_size or logits.shape[-1], mode)(logits.clone(), metadata(rows))
 
 
 _KINDS: list[dict[str, Any]] = [
@@ -36,18 +38,26 @@ _KINDS: list[dict[str, Any]] = [
     {"temperature": 1e-5},
     {"temperature": 100.0, "num_logprobs": 0},
     {"temperature": 1.0, "banned": [1, 5, 77]},
+    {"temperature": 0.0, "prompt": [4, 9, 3000], "output": [9, 9, 77], "repetition": 1.7, "num_logprobs": 3},
+    {"temperature": 0.8, "output": [*range(0, 900, 3), 6, 6], "presence": 0.7, "frequency": -0.3, "top_p": 0.9},
+    {"temperature": 0.0, "bias": {17: 30.0, 18: -2.5}, "banned": [17]},
+    {"temperature": 1.1, "allowed": [3, 700, 3999], "num_logprobs": 4},
+    {"temperature": 0.0, "early": lambda logits: -logits},
+    {"temperature": 0.9, "late": lambda scaled: scaled * 3, "top_k": 50, "num_logprobs": 1},
 ]
+_MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits")
 
 
-def test_a_row_gets_the_same_token_and_logprob_bits_alone_and_among_others() -> None:
+@pytest.mark.parametrize("mode", _MODES)
+def test_a_row_gets_the_same_token_and_logprob_bits_alone_and_among_others(mode: str) -> None:
     count = 2 * MAX_RANDOM_ROWS + 3
-    logits = _logits(count)
+    logits = _logits(count, 20_000)
     rows = [{**_KINDS[i % len(_KINDS)], "seed": i, "position": 3 * i} for i in range(count)]
-    together = _sample(logits, rows)
+    together = _sample(logits, rows, mode=mode)
     assert together.logprobs is not None
     columns = {int(row): index for index, row in enumerate(together.logprobs.rows)}
     for i in range(count):
-        alone = _sample(logits[i : i + 1], rows[i : i + 1])
+        alone = _sample(logits[i : i + 1], rows[i : i + 1], mode=mode)
         assert int(alone.token_ids) == int(together.token_ids[i])
         if alone.logprobs is not None:
             width = alone.logprobs.logprobs.shape[1]
@@ -213,3 +223,109 @@ def test_the_number_of_threads_doesnt_change_a_token() -> None:
         subprocess.check_output([sys.executable, "-c", code, threads], text=True, cwd=root) for threads in ("1", "4")
     ]
     assert runs[0] == runs[1]
+
+
+def test_penalties_come_after_biases_and_processors_and_before_temperature() -> None:
+    logits = torch.tensor([[1.0, 2.0, -1.0, 0.5]])
+    row = {
+        "temperature": 0.5,
+        "bias": {0: 3.0},
+        "early": lambda logits: logits * 2,
+        "prompt": [2],
+        "output": [0, 0, 3],
+        "repetition": 2.0,
+        "presence": 0.25,
+        "frequency": 0.5,
+        "num_logprobs": 4,
+    }
+    output = _sample(logits, [row], mode="processed_logits")
+    expected = [
+        ((1.0 + 3.0) * 2 / 2.0 - 2 * 0.5 - 0.25) / 0.5,
+        (2.0 * 2) / 0.5,
+        (-1.0 * 2 * 2.0) / 0.5,  # below zero, so multiplied; in the prompt alone, so nothing is subtracted
+        (0.5 * 2 / 2.0 - 0.5 - 0.25) / 0.5,
+    ]
+    assert output.logprobs is not None
+    told = dict(zip(output.logprobs.token_ids[0, 1:].tolist(), output.logprobs.logprobs[0, 1:].tolist(), strict=True))
+    assert [told[i] for i in range(4)] == pytest.approx(expected)
+
+
+def test_a_banned_id_stays_banned_whatever_the_bias_and_an_id_that_isnt_allowed_too() -> None:
+    logits = torch.zeros(2, 8)
+    rows = [
+        {"temperature": 0.0, "banned": [5], "bias": {5: 100.0}},
+        {"temperature": 0.0, "allowed": [2, 3], "bias": {5: 100.0, 3: 0.5}},
+    ]
+    assert _sample(logits, rows).token_ids.tolist() == [0, 3]
+
+
+def test_ids_that_the_model_doesnt_have_are_ignored_by_every_stage() -> None:
+    logits = torch.zeros(1, 8)
+    row = {"temperature": 0.0, "bias": {3: 1.0, 999: 100.0}, "allowed": [3, 999], "output": [999, 3], "presence": 0.5}
+    assert _sample(logits, [row]).token_ids.tolist() == [3]
+
+
+@pytest.mark.parametrize("mode", _MODES)
+def test_what_logprobs_tell_is_the_modes_choice(mode: str) -> None:
+    logits = _logits(2, 50)
+    rows = [
+        {"temperature": 0.0, "bias": {7: 9.0}, "num_logprobs": 50},
+        {"temperature": 2.0, "bias": {7: 9.0}, "top_k": 3, "num_logprobs": 50},
+    ]
+    output = _sample(logits, rows, mode=mode)
+    changed = logits.clone()
+    changed[:, 7] += 9.0
+    changed[1] /= 2.0
+    changed[1, changed[1] < changed[1].topk(3).values[-1]] = -torch.inf
+    expected = changed if mode.startswith("processed") else logits
+    expected = torch.log_softmax(expected, -1) if mode.endswith("logprobs") else expected
+    assert output.logprobs is not None
+    for i in range(2):
+        told = torch.empty(50).scatter_(0, output.logprobs.token_ids[i, 1:], output.logprobs.logprobs[i, 1:])
+        torch.testing.assert_close(told, expected[i])
+
+
+def test_all_logprobs_come_apart_from_those_that_ask_for_a_few() -> None:
+    logits = _logits(3, 300)
+    output = _sample(logits, [{"num_logprobs": -1}, {"num_logprobs": 2}, {}], vocab_size=290)
+    assert output.logprobs is not None
+    assert output.full_logprobs is not None
+    assert (output.logprobs.rows.tolist(), output.logprobs.logprobs.shape) == ([1], (1, 3))
+    assert (output.full_logprobs.rows.tolist(), output.full_logprobs.logprobs.shape) == ([0], (1, 291))
+    assert output.full_logprobs.token_ids[0, 1:].sort().values.tolist() == list(range(290))
+    assert output.full_logprobs.logprobs[0, 1:].diff().le(0).all()
+
+
+def _raise(logits: torch.Tensor) -> torch.Tensor:
+    logits.fill_(torch.nan)
+    raise ValueError("out of order")
+
+
+@pytest.mark.parametrize(
+    ("processor", "said"),
+    [
+        (_raise, "out of order"),
+        (lambda logits: logits[:3], "a row of 100 logits"),
+        (lambda logits: None, "a row of 100 logits"),
+    ],
+)
+@pytest.mark.parametrize("place", ["early", "late"])
+def test_a_processor_that_fails_spoils_its_row_alone(place: str, processor: Any, said: str) -> None:
+    logits = _logits(4, 100)
+    rows: list[dict[str, Any]] = [{"seed": i, "num_logprobs": 1} for i in range(4)]
+    expected = _sample(logits, rows)
+    output = _sample(logits, [rows[0], {**rows[1], place: processor}, *rows[2:]])
+    assert output.failed.tolist() == [False, True, False, False]
+    assert said in output.errors[1]
+    assert output.token_ids[[0, 2, 3]].tolist() == expected.token_ids[[0, 2, 3]].tolist()
+
+
+def test_a_late_processor_that_leaves_nothing_fails_its_row() -> None:
+    output = _sample(_logits(2, 100), [{"late": lambda scaled: scaled.fill_(-torch.inf)}, {}])
+    assert output.failed.tolist() == [True, False]
+    assert "nothing to choose" in output.errors[0]
+
+
+def test_a_processor_after_temperature_is_not_called_for_greedy_rows() -> None:
+    output = _sample(_logits(2, 100), [{"temperature": 0.0, "late": _raise}, {}])
+    assert output.failed.tolist() == [False, False]

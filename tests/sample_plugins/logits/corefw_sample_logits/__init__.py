@@ -1,0 +1,1 @@
+"""Sample distribution: logits processors."""

@@ -59,6 +59,9 @@ class ModelConfig:
         None, "longest context in tokens; default: what the model declares and memory holds"
     )
     tokenizer: str | None = option(None, "directory or tokenizer.json to use instead of the model's own tokenizer")
+    trust_remote_code: bool = option(
+        False, "let plugins run code that comes with a model whose family isn't known; corefw itself never does"
+    )
     chat_template: str | None = option(None, "file or text of a Jinja chat template to use instead of the model's own")
     generation_config: str = option(
         "auto", "sampling defaults: auto (the model's own), none, or a generation_config.json or its directory"

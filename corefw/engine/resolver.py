@@ -13,6 +13,7 @@ from corefw.config.engine_config import EngineConfig, ModelConfig, PluginConfig
 from corefw.errors import ConfigError, ModelSourceError
 from corefw.interfaces.model_source import SourceOptions
 from corefw.interfaces.selection import Selection
+from corefw.models.loading.remote_code import refuse_remote_code
 from corefw.plugin_system.selection import select
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def resolve_config(args: UserArgs, plugins: PluginManager) -> EngineConfig:
     selections = [*selections, selection]
     sections, changes = _apply_proposals(args, platform.propose(info, args.explicit))
     model = _section(ModelConfig, sections["model"])
+    refuse_remote_code(info, plugins.names("model_plugins"), trusted=model.trust_remote_code)
     dtype, dtype_reason = _choose_dtype(model.dtype, info, platform)
     for item in selections:
         plugins.record(item)

@@ -1,4 +1,4 @@
-"""Tokenizers from a tokenizer.json, alone or with the files that lie beside it in a model directory."""
+"""Tokenizers from a tokenizer.json, alone or with the files that lie beside it, or from other vocabulary files."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ import tokenizers
 from corefw.errors import ConfigError
 from corefw.frontend.tokenizer.backed import BackedTokenizer
 from corefw.frontend.tokenizer.base import Tokenizer
+from corefw.frontend.tokenizer.conversion import convert, vocabulary_files
 
 __all__ = ["read_json", "tokenizer_from_path"]
 
 _NAME = "tokenizer.json"
 
 
-def tokenizer_from_path(path: Path, *, default_bos_id: int | None, default_eos_ids: tuple[int, ...]) -> Tokenizer:
+def tokenizer_from_path(
+    path: Path, *, default_bos_id: int | None, default_eos_ids: tuple[int, ...], keep_converted: bool = True
+) -> Tokenizer:
     """The tokenizer of a directory or of a tokenizer.json.
 
     Args:
         path: either.
         default_bos_id, default_eos_ids: used where the directory names no such token.
+        keep_converted: cache the tokenizer of a directory that has a vocabulary in another form.
 
     Raises:
         ConfigError: nothing there that can be read; names the remedy.
     """
-    file = path / _NAME if path.is_dir() else path
-    if not file.is_file():
-        raise ConfigError(f"no tokenizer at {file}; name a directory with {_NAME}, or such a file, with --tokenizer")
-    try:
-        backend = tokenizers.Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises bare Exception
-        raise ConfigError(f"{file} can't be read as a tokenizer ({str(error)[:200]}); fetch it again") from error
-    settings = read_json(file.parent / "tokenizer_config.json")
+    directory = path if path.is_dir() else path.parent
+    settings = read_json(directory / "tokenizer_config.json")
+    if path.is_dir() and not (path / _NAME).is_file() and vocabulary_files(path):
+        backend = convert(path, settings, keep=keep_converted)
+    else:
+        backend = _read(path / _NAME if path.is_dir() else path)
     bos_id = _named_id(backend, settings.get("bos_token"))
     eos_id = _named_id(backend, settings.get("eos_token"))
     return BackedTokenizer(
@@ -42,6 +44,15 @@ def tokenizer_from_path(path: Path, *, default_bos_id: int | None, default_eos_i
         bos_id=default_bos_id if bos_id is None else bos_id,
         eos_ids=default_eos_ids if eos_id is None else (eos_id,),
     )
+
+
+def _read(file: Path) -> tokenizers.Tokenizer:
+    if not file.is_file():
+        raise ConfigError(f"no tokenizer at {file}; name a directory with {_NAME}, or such a file, with --tokenizer")
+    try:
+        return tokenizers.Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises bare Exception
+        raise ConfigError(f"{file} can't be read as a tokenizer ({str(error)[:200]}); fetch it again") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

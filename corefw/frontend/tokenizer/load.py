@@ -29,12 +29,14 @@ def load_tokenizer(info: ModelInfo, model: ModelConfig, frontend: FrontendConfig
     Raises:
         ConfigError: there is none, or it can't be used; names the remedy.
     """
-    if model.tokenizer is not None:
-        path = Path(model.tokenizer).expanduser()
-        return tokenizer_from_path(path, default_bos_id=info.bos_id, default_eos_ids=info.eos_ids)
-    gguf = open_gguf(info)
+    gguf = None if model.tokenizer is not None else open_gguf(info)
     if gguf is None:
-        return tokenizer_from_path(Path(info.files.root), default_bos_id=info.bos_id, default_eos_ids=info.eos_ids)
+        return tokenizer_from_path(
+            Path(model.tokenizer or info.files.root).expanduser(),
+            default_bos_id=info.bos_id,
+            default_eos_ids=info.eos_ids,
+            keep_converted=frontend.tokenizer_cache,
+        )
     return tokenizer_from_gguf(gguf.metadata, TokenizerCache(bytes(gguf.header), enabled=frontend.tokenizer_cache))
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transformers
 from transformers import LlamaConfig
 
 from corefw.config.model_info import ModelInfo
@@ -141,3 +142,24 @@ def test_a_tensor_that_is_not_where_the_index_says_is_named(tmp_path: Path) -> N
     second.write_bytes((root / "model-00001-of-00002.safetensors").read_bytes())
     with pytest.raises(ModelFormatError, match=r"model-00002-of-00002\.safetensors: tensor '.*' is missing, though"):
         read_hf_info(files_of(root), "safetensors")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "config_class"),
+    [
+        ("qwen2", "Qwen2Config"),
+        ("qwen3", "Qwen3Config"),
+        ("gemma2", "Gemma2Config"),
+        ("gemma3_text", "Gemma3TextConfig"),
+        ("phi3", "Phi3Config"),
+    ],
+)
+def test_what_an_old_configuration_leaves_out_is_what_transformers_assumes(
+    tmp_path: Path, model_type: str, config_class: str
+) -> None:
+    left_out = ("rms_norm_eps", "query_pre_attn_scalar", "head_dim")
+    config = info_of(tmp_path, config={"model_type": model_type}, without=left_out).hf_config
+    assumed = getattr(transformers, config_class)(hidden_size=64, num_attention_heads=4)
+    for key in left_out:
+        if hasattr(assumed, key):
+            assert config[key] == getattr(assumed, key), key

@@ -126,6 +126,7 @@ class EngineCore:
             RequestError: there is no such call, or it doesn't take these arguments.
         """
         calls: dict[str, Callable[..., Any]] = {
+            "kv_events": self._take_kv_events,
             "plan": lambda: msgspec.to_builtins(self.plan),
             "plugins": self._describe_plugins,
             "reset_prefix_cache": self._scheduler.reset_prefix_cache,
@@ -180,6 +181,12 @@ class EngineCore:
     def _executor_failed(self, reason: str) -> None:
         self._failure = reason
         self._failure_listener(reason)
+
+    def _take_kv_events(self) -> Any:
+        batch = self._scheduler.take_kv_events()
+        if batch is None:
+            raise RequestError("this engine records no KV events; start it with --kv-events")
+        return msgspec.to_builtins(batch, builtin_types=(bytes,))
 
     def _describe_plugins(self) -> list[dict[str, Any]]:
         return [msgspec.to_builtins(plugin) for plugin in self._plugins.resolved()]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import cast
@@ -21,7 +22,7 @@ from corefw.config.engine_config import (
 from corefw.config.model_info import ModelFiles, ModelInfo
 from corefw.config.runtime_plan import RuntimePlan
 from corefw.engine.scheduler.scheduler import DefaultScheduler
-from corefw.interfaces.kv_cache import FullAttentionSpec
+from corefw.interfaces.kv_cache import AttentionSpec, FullAttentionSpec, KVCacheSpec, SlidingWindowSpec
 from corefw.interfaces.scheduler import SchedulerStrategy
 from corefw.messages.outputs import ModelRunnerOutput
 from corefw.messages.request import EngineCoreRequest
@@ -88,8 +89,11 @@ def make_config(
     )
 
 
-def make_spec() -> FullAttentionSpec:
-    return FullAttentionSpec(block_size=BLOCK_SIZE, num_kv_heads=1, head_size=2, dtype="float32")
+def make_spec(block_size: int = BLOCK_SIZE, window: int | None = None) -> AttentionSpec:
+    shape = {"block_size": block_size, "num_kv_heads": 1, "head_size": 2, "dtype": "float32"}
+    if window is None:
+        return FullAttentionSpec(**shape)  # type: ignore[arg-type]
+    return SlidingWindowSpec(**shape, sliding_window=window)  # type: ignore[arg-type]
 
 
 def make_scheduler(
@@ -98,22 +102,28 @@ def make_scheduler(
     max_model_len: int = 64,
     prefix_caching: bool = True,
     strategy: SchedulerStrategy | None = None,
+    specs: Sequence[KVCacheSpec] = (),
+    kv_events: bool = False,
+    hash_algo: str = "sha256",
     **limits: object,
 ) -> DefaultScheduler:
     config = make_config(
         scheduler=SchedulerConfig(**limits),  # type: ignore[arg-type]
-        cache=CacheConfig(enable_prefix_caching=prefix_caching),
+        cache=CacheConfig(
+            enable_prefix_caching=prefix_caching, kv_events=kv_events, prefix_caching_hash_algo=hash_algo
+        ),
     )
+    specs = specs or [make_spec()]
     plan = RuntimePlan(
         num_blocks=num_blocks,
-        block_size=BLOCK_SIZE,
+        block_size=math.gcd(*(spec.block_size for spec in specs)),
         max_model_len=max_model_len,
         kv_cache_bytes=0,
         attention_backend="none",
-        layer_groups=(("layer",),),
+        layer_groups=tuple((f"layer{index}",) for index in range(len(specs))),
     )
     chosen = plugins() if strategy is None else OneStrategy(strategy)
-    return DefaultScheduler(config, plan, [make_spec()], cast(PluginManager, chosen))
+    return DefaultScheduler(config, plan, specs, cast(PluginManager, chosen))
 
 
 def make_request(name: str, num_prompt_tokens: int = 5, **fields: object) -> EngineCoreRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -47,26 +48,44 @@ def expected_output(request: EngineCoreRequest, max_model_len: int) -> tuple[lis
         outputs.append(token_id)
 
 
+@dataclass(frozen=True)
+class Group:
+    """Layers that read all that came before, or a window of so many tokens up to and with their own."""
+
+    block_size: int = BLOCK_SIZE
+    window: int | None = None
+
+    def first_read(self, position: int) -> int:
+        """The first position that the token at this one reads."""
+        return 0 if self.window is None else max(0, position + 1 - self.window)
+
+
 @dataclass
 class HeldRequest:
-    """A request in the worker's batch."""
+    """A request in the worker's batch; ``tables`` has one list of blocks a group."""
 
     tokens: list[int]
     num_prompt_tokens: int
-    block_ids: list[int]
+    tables: list[list[int]]
     num_computed_tokens: int
     params: SamplingParams
 
 
 class SimulatedWorker:
-    """Applies each step's differences, computes it on its slots, and finds fault with anything inconsistent."""
+    """Applies each step's differences, computes it on its slots, and finds fault with anything inconsistent.
 
-    def __init__(self, num_blocks: int, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+    All groups have the same slots, as their layers have the same pages: a block that two of them use shows.
+    """
+
+    def __init__(
+        self, num_blocks: int, max_num_seqs: int, max_num_batched_tokens: int, groups: Sequence[Group] = (Group(),)
+    ) -> None:
         self.held: dict[str, HeldRequest] = {}
         self.num_times_finished: dict[str, int] = {}
+        self._groups = groups
         self._max_num_seqs = max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
-        self._slots: list[list[int | None]] = [[None] * BLOCK_SIZE for _ in range(num_blocks)]
+        self._slots: list[dict[int, object]] = [{} for _ in range(num_blocks)]
         self._last_step = 0
 
     def apply(self, scheduled: SchedulerOutput) -> None:
@@ -81,15 +100,21 @@ class SimulatedWorker:
         for request in scheduled.new_requests:
             self._add(request)
         self._go_on(scheduled)
+        for held in self.held.values():
+            self._forget_unread(held)
         assert len(self.held) <= self._max_num_seqs
-        for block_id in scheduled.block_ids_to_zero[0]:
-            self._slots[block_id] = [None] * BLOCK_SIZE
+        for block_ids in scheduled.block_ids_to_zero:
+            for block_id in block_ids:
+                self._slots[block_id] = {}
 
     def _add(self, request: NewRequest) -> None:
         assert request.request_id not in self.held
-        tokens = [*request.prompt_ids, *request.output_ids]
         self.held[request.request_id] = HeldRequest(
-            tokens, len(request.prompt_ids), list(request.block_ids[0]), request.num_computed_tokens, request.params
+            tokens=[*request.prompt_ids, *request.output_ids],
+            num_prompt_tokens=len(request.prompt_ids),
+            tables=[list(block_ids) for block_ids in request.block_ids],
+            num_computed_tokens=request.num_computed_tokens,
+            params=request.params,
         )
 
     def _go_on(self, scheduled: SchedulerOutput) -> None:
@@ -99,7 +124,14 @@ class SimulatedWorker:
             held = self.held[request_id]
             assert held.num_computed_tokens == num_computed
             assert len(held.tokens) - held.num_prompt_tokens == num_outputs
-            held.block_ids += new_block_ids[0]
+            for table, block_ids in zip(held.tables, new_block_ids, strict=True):
+                table += block_ids
+
+    def _forget_unread(self, held: HeldRequest) -> None:
+        """Blocks before a window may be somebody else's by now."""
+        for group, table in zip(self._groups, held.tables, strict=True):
+            num_unread = min(len(table), group.first_read(held.num_computed_tokens) // group.block_size)
+            table[:num_unread] = [0] * num_unread
 
     def compute(self, scheduled: SchedulerOutput) -> ModelRunnerOutput:
         """All writes of the step, then all reads, as a layer does."""
@@ -113,16 +145,16 @@ class SimulatedWorker:
         written: set[tuple[int, int]] = set()
         for request_id, count in counts.items():
             self._write(self.held[request_id], count, written)
-        return ModelRunnerOutput(
-            request_ids=list(counts), sampled_token_ids=[self._sample(self.held[request_id]) for request_id in counts]
-        )
+        sampled = [self._sample(self.held[request_id], count) for request_id, count in counts.items()]
+        return ModelRunnerOutput(request_ids=list(counts), sampled_token_ids=sampled)
 
     def spoil(self, request_id: str, count: int, *, computed: bool = True) -> None:
         """Leave rubbish in the slots of a request's last ``count`` computed tokens, or of its next ones."""
         held = self.held[request_id]
         start = held.num_computed_tokens - (count if computed else 0)
-        for position in range(start, start + count):
-            self._slots[held.block_ids[position // BLOCK_SIZE]][position % BLOCK_SIZE] = -1
+        for group, table in zip(self._groups, held.tables, strict=True):
+            for position in range(start, start + count):
+                self._slots[table[position // group.block_size]][position % group.block_size] = "rubbish"
 
     def expect_again(self, failed: SchedulerOutput, *, was_applied: bool) -> None:
         """After a failed step all whom it would have made the worker forget are named once more."""
@@ -134,19 +166,25 @@ class SimulatedWorker:
     def _write(self, held: HeldRequest, count: int, written: set[tuple[int, int]]) -> None:
         start, end = held.num_computed_tokens, held.num_computed_tokens + count
         assert end <= len(held.tokens)
-        for position in range(start, end):
-            slot = (held.block_ids[position // BLOCK_SIZE], position % BLOCK_SIZE)
-            assert slot not in written, "two rows write to one slot"
-            assert sum(slot[0] in other.block_ids for other in self.held.values()) == 1, "a shared block is written to"
-            written.add(slot)
-            self._slots[slot[0]][slot[1]] = history_after(held.tokens[: position + 1])
+        tables = [table for other in self.held.values() for table in other.tables]
+        for index, (group, table) in enumerate(zip(self._groups, held.tables, strict=True)):
+            for position in range(start, end):
+                block_id, offset = table[position // group.block_size], position % group.block_size
+                assert block_id != 0
+                assert (block_id, offset) not in written, "two rows write to one slot"
+                assert sum(block_id in other for other in tables) == 1, "a shared block is written to"
+                written.add((block_id, offset))
+                self._slots[block_id][offset] = (index, history_after(held.tokens[: position + 1]))
         held.num_computed_tokens = end
 
-    def _sample(self, held: HeldRequest) -> list[int]:
-        for position in range(held.num_computed_tokens):
-            found = self._slots[held.block_ids[position // BLOCK_SIZE]][position % BLOCK_SIZE]
-            assert found == history_after(held.tokens[: position + 1]), f"position {position} reads foreign KV"
-        if held.num_computed_tokens < len(held.tokens):
+    def _sample(self, held: HeldRequest, count: int) -> list[int]:
+        end = held.num_computed_tokens
+        for index, (group, table) in enumerate(zip(self._groups, held.tables, strict=True)):
+            for position in range(group.first_read(end - count), end):
+                found = self._slots[table[position // group.block_size]].get(position % group.block_size)
+                expected = (index, history_after(held.tokens[: position + 1]))
+                assert found == expected, f"position {position} reads foreign KV in group {index}"
+        if end < len(held.tokens):
             return []
         token_id = next_token(held.tokens, held.params.seed or 0)
         held.tokens.append(token_id)
@@ -154,14 +192,22 @@ class SimulatedWorker:
 
     def _check_sharing(self) -> None:
         """Requests share a block only where both have it full and the tokens up to its end are the same."""
-        owner: dict[int, tuple[int, HeldRequest]] = {}
+        owner: dict[int, tuple[int, int, HeldRequest]] = {}
         for held in self.held.values():
-            assert len(set(held.block_ids)) == len(held.block_ids)
-            assert 0 not in held.block_ids
-            for index, block_id in enumerate(held.block_ids):
-                other_index, other = owner.setdefault(block_id, (index, held))
-                if other is not held:
-                    end = (index + 1) * BLOCK_SIZE
-                    assert index == other_index
-                    assert min(held.num_computed_tokens, other.num_computed_tokens) >= end
-                    assert held.tokens[:end] == other.tokens[:end]
+            for group_id, (group, table) in enumerate(zip(self._groups, held.tables, strict=True)):
+                real = [block_id for block_id in table if block_id != 0]
+                assert len(set(real)) == len(real)
+                assert table[len(table) - len(real) :] == real, "a null block behind a real one"
+                first_read = group.first_read(held.num_computed_tokens)
+                assert (len(table) - len(real)) * group.block_size <= first_read, "a null block would be read"
+                for index, block_id in enumerate(table):
+                    if block_id == 0:
+                        continue
+                    other_group, other_index, other = owner.setdefault(block_id, (group_id, index, held))
+                    if other is not held:
+                        end = (index + 1) * group.block_size
+                        assert (group_id, index) == (other_group, other_index)
+                        assert min(held.num_computed_tokens, other.num_computed_tokens) >= end
+                        assert held.tokens[:end] == other.tokens[:end]
+                    else:
+                        assert (group_id, index) == (other_group, other_index), "two groups have one block"

@@ -10,32 +10,40 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from corefw.builtins.schedulers.priority import Priority
 from corefw.interfaces.scheduler import RequestView, SchedulerStrategy
 from corefw.messages.outputs import EngineCoreOutput, FinishReason, ModelRunnerOutput
 from corefw.messages.request import EngineCoreRequest
 from corefw.messages.sampling import SamplingParams
-from tests.engine.scheduler.setup import BLOCK_SIZE, make_scheduler
-from tests.engine.scheduler.simulation import VOCAB_SIZE, SimulatedWorker, expected_output, next_token
+from tests.engine.scheduler.setup import make_scheduler, make_spec
+from tests.engine.scheduler.simulation import VOCAB_SIZE, Group, SimulatedWorker, expected_output, next_token
 
 MAX_MODEL_LEN = 24
 EOS = 0
 
 
-class ByPriority(SchedulerStrategy):
-    """Preempts in the middle of the running requests, also ones that have their share of the step."""
-
-    name: ClassVar[str] = "by_priority"
-
-    def queue_key(self, request: RequestView) -> tuple[float, ...]:
-        return (request.priority, request.arrival_s)
-
-    def victim(self, running: Sequence[RequestView]) -> int:
-        return max(range(len(running)), key=lambda index: (running[index].priority, running[index].arrival_s))
-
-
-class SmallChunks(ByPriority):
+class SmallChunks(Priority):
     def chunk_tokens(self, request: RequestView, num_new_tokens: int, token_budget: int) -> int:
         return 1 + num_new_tokens // 2
+
+
+# Of the KV cache: block size and window of each group.
+LAYOUTS = {
+    "full": (Group(),),
+    "window": (Group(window=6),),
+    "full and windows": (Group(), Group(window=6), Group(window=3)),
+    "two block sizes": (Group(8), Group(4, window=5)),
+}
+
+
+def blocks_of_one(groups: Sequence[Group], max_step_tokens: int) -> int:
+    """Blocks that a request of full length may hold at once."""
+    total = 0
+    for group in groups:
+        whole = -(-MAX_MODEL_LEN // group.block_size)
+        in_step = whole if group.window is None else -(-(group.window - 1 + max_step_tokens) // group.block_size) + 1
+        total += min(whole, in_step)
+    return total
 
 
 # Many begin alike, so that they share blocks, and none is so long that it leaves nothing to say.
@@ -57,36 +65,58 @@ params = st.builds(
 class SchedulerMachine(RuleBasedStateMachine):
     """Requests arrive and go as they like; in the end each has had what it would have had alone."""
 
-    strategies: ClassVar[list[SchedulerStrategy | None]] = [None, ByPriority(), SmallChunks()]
+    strategies: ClassVar[list[SchedulerStrategy | None]] = [None, Priority(), SmallChunks()]
 
     @initialize(
-        num_blocks=st.integers(1 + MAX_MODEL_LEN // BLOCK_SIZE, 14),
+        num_spare_blocks=st.integers(0, 7),
         max_num_seqs=st.sampled_from([4, 3, 2, 1]),
         max_num_batched_tokens=st.sampled_from([30, 8, 3, 1]),
         chunked=st.booleans(),
         prefix_caching=st.booleans(),
         strategy=st.sampled_from([0, 1, 2]),
+        layout=st.sampled_from(sorted(LAYOUTS)),
+        threshold=st.sampled_from([0, 0, 2, 5]),
+        adaptive=st.booleans(),
+        watermark=st.sampled_from([0.0, 0.0, 0.3]),
+        must_fit=st.sampled_from([True, True, False]),
+        num_idle=st.integers(0, 1),
     )
     def start(
         self,
-        num_blocks: int,
+        num_spare_blocks: int,
         max_num_seqs: int,
         max_num_batched_tokens: int,
         chunked: bool,
         prefix_caching: bool,
         strategy: int,
+        layout: str,
+        threshold: int,
+        adaptive: bool,
+        watermark: float,
+        must_fit: bool,
+        num_idle: int,
     ) -> None:
         budget = max_num_batched_tokens if chunked else 30
+        groups = LAYOUTS[layout]
+        num_blocks = 1 + blocks_of_one(groups, budget) + num_spare_blocks
+        threshold = threshold if chunked else 0
+        self.max_active = max(1, max_num_seqs - num_idle)
         self.scheduler = make_scheduler(
             num_blocks=num_blocks,
             max_model_len=MAX_MODEL_LEN,
             max_num_seqs=max_num_seqs,
+            max_num_active_seqs=self.max_active,
             max_num_batched_tokens=budget,
             enable_chunked_prefill=chunked,
             prefix_caching=prefix_caching,
             strategy=self.strategies[strategy],
+            specs=[make_spec(group.block_size, group.window) for group in groups],
+            long_prefill_token_threshold=threshold,
+            adaptive_long_prefill_threshold=adaptive and threshold > 0,
+            watermark=watermark,
+            full_sequence_must_fit=must_fit,
         )
-        self.worker = SimulatedWorker(num_blocks, max_num_seqs, budget)
+        self.worker = SimulatedWorker(num_blocks, max_num_seqs, budget, groups)
         self.requests: dict[str, EngineCoreRequest] = {}
         self.tokens: dict[str, list[int]] = {}
         self.ends: dict[str, EngineCoreOutput] = {}
@@ -195,6 +225,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             else:
                 assert self.tokens[request_id] == expected[: len(self.tokens[request_id])]
 
+    @invariant()
+    def no_more_run_than_may(self) -> None:
+        if hasattr(self, "scheduler"):
+            assert self.scheduler.stats().num_running <= self.max_active
+
     def teardown(self) -> None:
         if not hasattr(self, "scheduler"):
             return
@@ -233,7 +268,7 @@ def run_all(requests: list[EngineCoreRequest], **limits: object) -> tuple[dict[s
 
 
 @pytest.mark.parametrize("prefix_caching", [True, False])
-@pytest.mark.parametrize("strategy", [None, ByPriority()])
+@pytest.mark.parametrize("strategy", [None, Priority()])
 def test_a_crowd_that_is_preempted_again_and_again_says_what_each_says_alone(
     prefix_caching: bool, strategy: SchedulerStrategy | None
 ) -> None:

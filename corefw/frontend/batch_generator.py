@@ -18,6 +18,7 @@ from corefw.frontend.core_requests import complete_params, core_requests
 from corefw.frontend.output_processor import GenerationUpdate, OutputProcessor
 from corefw.frontend.renderer import Renderer
 from corefw.frontend.results import CompletionOutput, RequestOutput
+from corefw.frontend.token_params import truncated, with_token_ids
 from corefw.messages.outputs import EngineCoreOutput
 from corefw.messages.request import EngineCoreRequest
 from corefw.messages.sampling import SamplingParams
@@ -106,9 +107,11 @@ class BatchGenerator:
         return results
 
     def _prepare(self, position: int, item: BatchItem, results: list[RequestOutput]) -> dict[str, _Sequence]:
-        params = complete_params(item.params, len(item.prompt_ids), self._engine.plan.max_model_len)
+        max_model_len = self._engine.plan.max_model_len
+        kept_ids = truncated(item.prompt_ids, item.params, max_model_len)
+        params = complete_params(with_token_ids(item.params, self._tokenizer), len(kept_ids), max_model_len)
         requests = core_requests(
-            item.prompt_ids,
+            kept_ids,
             params,
             eos_ids=self._eos_ids,
             priority=item.priority,
@@ -119,7 +122,7 @@ class BatchGenerator:
             RequestOutput(
                 request_id=str(next(self._ids)),
                 prompt=item.text,
-                prompt_token_ids=item.prompt_ids,
+                prompt_token_ids=kept_ids,
                 outputs=outputs,
             )
         )

@@ -52,6 +52,7 @@ class RequestOutput:
         outputs: n of them, by index.
         finished: whether all have ended.
         num_cached_tokens: prompt tokens taken from the prefix cache, by the first output.
+        prompt_logprobs: one entry a prompt token, if the parameters ask for them; the first token has none.
     """
 
     request_id: str
@@ -60,10 +61,13 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     finished: bool = False
     num_cached_tokens: int = 0
+    prompt_logprobs: list[TokenLogprob | None] | None = None
 
     def add(self, update: GenerationUpdate) -> None:
         """Append an update's news to its output."""
         self.outputs[update.index].add(update)
         if update.index == 0:
             self.num_cached_tokens = update.num_cached_tokens
+            if update.prompt_logprobs is not None:
+                self.prompt_logprobs = update.prompt_logprobs
         self.finished = all(output.finish_reason is not None for output in self.outputs)

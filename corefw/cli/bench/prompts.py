@@ -106,10 +106,8 @@ def make_prompts(options: argparse.Namespace, maker: PromptMaker) -> list[BenchP
     """The prompts that the flags ask for, the same for the same ``--seed``.
 
     Raises:
-        ConfigError: a dataset can't be read, or a number makes no sense.
+        ConfigError: a dataset can't be read, or the range ratio makes no sense.
     """
-    if options.num_prompts < 1:
-        raise ConfigError(f"--num-prompts must be at least 1, got {options.num_prompts}")
     if not 0 <= options.random_range_ratio < 1:
         raise ConfigError(f"--random-range-ratio must be in [0, 1), got {options.random_range_ratio}")
     return DATASETS[options.dataset_name](options, maker, random.Random(options.seed))
@@ -146,12 +144,13 @@ def _prefix_repetition(options: argparse.Namespace, maker: PromptMaker, rng: ran
 def _sharegpt(options: argparse.Namespace, _: PromptMaker, rng: random.Random) -> list[BenchPrompt]:
     """First question and answer of each conversation; the answer's length in tokens is taken as a quarter of its
     characters, since the server's tokenizer isn't known."""
-    conversations = json.loads(_read(options))
-    pairs = []
-    for conversation in conversations:
-        turns = conversation.get("conversations") or conversation.get("conversation") or []
-        if len(turns) >= 2:
-            pairs.append((str(turns[0]["value"]), str(turns[1]["value"])))
+    try:
+        talks = [talk.get("conversations") or talk.get("conversation") or [] for talk in json.loads(_read(options))]
+        pairs = [(str(turns[0]["value"]), str(turns[1]["value"])) for turns in talks if len(turns) >= 2]
+    except (ValueError, AttributeError, KeyError, TypeError):
+        raise ConfigError(
+            f"{options.dataset_path!r} must be a JSON list of objects with conversations, a list of objects with value"
+        ) from None
     rng.shuffle(pairs)
     if not pairs:
         raise ConfigError(f"{options.dataset_path!r} has no conversations with two turns")
@@ -160,7 +159,10 @@ def _sharegpt(options: argparse.Namespace, _: PromptMaker, rng: random.Random) -
 
 
 def _custom(options: argparse.Namespace, _: PromptMaker, __: random.Random) -> list[BenchPrompt]:
-    lines = [json.loads(line) for line in _read(options).splitlines() if line.strip()]
+    try:
+        lines = [json.loads(line) for line in _read(options).splitlines() if line.strip()]
+    except ValueError as error:
+        raise ConfigError(f"{options.dataset_path!r} must have a JSON object a line: {error}") from None
     if not lines or not all(isinstance(line, dict) and "prompt" in line for line in lines):
         raise ConfigError(f'{options.dataset_path!r} must have lines like {{"prompt": …}}')
     chosen = [lines[i % len(lines)] for i in range(options.num_prompts)]

@@ -102,6 +102,8 @@ def run(namespace: argparse.Namespace) -> int:
 
 
 def _settings(options: argparse.Namespace) -> _Settings:
+    if options.num_prompts < 1:
+        raise ConfigError(f"--num-prompts must be at least 1, got {options.num_prompts}")
     ramp = (options.ramp_up_strategy, options.ramp_up_start_rps, options.ramp_up_end_rps)
     if any(part is not None for part in ramp) and None in ramp:
         raise ConfigError("--ramp-up-strategy, --ramp-up-start-rps and --ramp-up-end-rps go together")

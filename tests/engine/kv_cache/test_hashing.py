@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corefw.config.engine_config import HASH_ALGORITHMS
 from corefw.engine.kv_cache.hashing import BlockHasher, ExtraKey, ScaledHashes, cache_key, hash_algorithm, hash_block
 from corefw.engine.request import Request
 from corefw.errors import ConfigError
@@ -153,3 +154,48 @@ def test_a_longer_block_that_is_not_full_has_no_hash(index: int) -> None:
 def test_an_unknown_hash_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="'md5' is unknown; use one of sha256, xxhash"):
         hash_algorithm("md5")
+
+
+HASH_OF_A_BLOCK = """
+from corefw.engine.kv_cache.hashing import hash_algorithm, hash_block
+algorithm = hash_algorithm("xxhash")
+print(algorithm.is_reproducible, hash_block(b"", [1, 2], algorithm=algorithm).hex())
+"""
+
+
+def hash_elsewhere(**environment: str) -> tuple[str, str]:
+    """In a process of its own: whether the hash is reproducible, and the hash."""
+    other = subprocess.run(
+        [sys.executable, "-c", HASH_OF_A_BLOCK], capture_output=True, text=True, check=True, env=environment
+    )
+    reproducible, digest = other.stdout.split()
+    return reproducible, digest
+
+
+def test_a_hash_that_can_be_forged_has_a_seed_of_its_own_in_every_process() -> None:
+    one, other = hash_elsewhere(), hash_elsewhere(PYTHONHASHSEED="random")
+    assert (one[0], other[0]) == ("False", "False")
+    assert one[1] != other[1]
+
+
+def test_a_seed_that_is_set_makes_all_processes_agree() -> None:
+    assert hash_elsewhere(PYTHONHASHSEED="7") == hash_elsewhere(PYTHONHASHSEED="7")
+    assert hash_elsewhere(PYTHONHASHSEED="7") != hash_elsewhere(PYTHONHASHSEED="8")
+    assert hash_elsewhere(PYTHONHASHSEED="7")[0] == "True"
+
+
+def test_both_hashes_of_a_prefix_depend_on_salt_and_tokens() -> None:
+    for name in HASH_ALGORITHMS:
+        hasher = BlockHasher(4, hash_algorithm(name))
+        chains = []
+        for tokens, salt in (([1, 2, 3, 4], None), ([1, 2, 3, 5], None), ([1, 2, 3, 4], "s")):
+            request = make_request(tokens, salt)
+            hasher.extend(request)
+            chains.append(request.block_hashes[0])
+        assert len(set(chains)) == 3
+
+
+def test_within_a_process_xxhash_is_the_same_for_all() -> None:
+    first, second = hash_algorithm("xxhash"), hash_algorithm("xxhash")
+    assert hash_block(b"", [1], algorithm=first) == hash_block(b"", [1], algorithm=second)
+    assert hash_block(b"", [1], algorithm=first) != hash_block(b"", [1])

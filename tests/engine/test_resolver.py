@@ -83,6 +83,9 @@ class Plugins:
         self.platforms = platforms or (("corefw", platform("plain")),)
         self.selections: list[Selection] = []
 
+    def names(self, group: str) -> tuple[str, ...]:
+        return ("X",) if group == "model_plugins" else ()
+
     def load_all(self, group: str) -> tuple[LoadedPlugin, ...]:
         if group == "platform_plugins":
             return tuple(LoadedPlugin(kind.name, owner, kind) for owner, kind in self.platforms)

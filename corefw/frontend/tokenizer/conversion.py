@@ -78,7 +78,14 @@ def _convert(directory: Path) -> tokenizers.Tokenizer:
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "tokenizer.json"
         # -P: neither the current nor the model's directory is searched for modules.
-        command = [sys.executable, "-P", "-m", "corefw.frontend.tokenizer.conversion_process", directory, target]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "corefw.frontend.tokenizer.conversion_process",
+            str(directory),
+            str(target),
+        ]
         try:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S

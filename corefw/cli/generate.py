@@ -47,7 +47,9 @@ def run(namespace: argparse.Namespace) -> int:
     configure_logging(namespace.log_level, "offline")
     from corefw.llm import LLM  # brings torch
 
-    settings = {key.partition(".")[2]: value for key, value in UserArgs.from_namespace(namespace).values.items()}
+    settings: dict[str, Any] = {
+        key.partition(".")[2]: value for key, value in UserArgs.from_namespace(namespace).values.items()
+    }
     with open_output(namespace.output_file) as output, LLM(**settings) as llm:
         fields = {"max_tokens": _DEFAULT_MAX_TOKENS, "n": namespace.n, **sampling_fields(namespace)}
         if "stop" in fields:

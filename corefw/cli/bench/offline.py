@@ -32,7 +32,9 @@ def open_llm(options: argparse.Namespace) -> LLM:
     configure_logging(options.log_level, "bench")
     from corefw.llm import LLM  # brings torch
 
-    settings = {key.partition(".")[2]: value for key, value in UserArgs.from_namespace(options).values.items()}
+    settings: dict[str, Any] = {
+        key.partition(".")[2]: value for key, value in UserArgs.from_namespace(options).values.items()
+    }
     return LLM(**settings)
 
 

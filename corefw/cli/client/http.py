@@ -121,7 +121,7 @@ class _Connection(asyncio.Protocol):
         self._transport.write(message)
         while not self._has_head:
             await self._news()
-        return cast(int, self._parser.get_status_code())
+        return self._parser.get_status_code()
 
     async def next_chunk(self) -> bytes | None:
         """A part of the body; None at its end."""

@@ -2,15 +2,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corefw.errors import CapacityError, EngineError, RequestError
 from corefw.frontend.output_processor import GenerationUpdate, OutputProcessor
-from corefw.messages.outputs import EngineCoreOutput, ErrorKind, FinishReason, PositionLogprobs
+from corefw.messages.arrays import Array
+from corefw.messages.outputs import EngineCoreOutput, ErrorKind, FinishReason, PositionLogprobs, PromptLogprobs
 from corefw.messages.request import EngineCoreRequest
-from corefw.messages.sampling import SamplingParams
+from corefw.messages.sampling import RepetitionDetection, SamplingParams
 from tests.frontend.vocabularies import END, byte_level
 
 TOKENIZER = byte_level()
@@ -175,3 +177,44 @@ def test_ids_outside_the_vocabulary_are_no_text() -> None:
 def test_an_error_of_the_core_is_raised_with_its_message(kind: ErrorKind, error: type[Exception]) -> None:
     with pytest.raises(error, match="no luck"):
         processor().process(output([], FinishReason.ERROR, error="no luck", error_kind=kind))
+
+
+def test_the_prompts_log_probabilities_come_with_a_gap_for_its_first_token() -> None:
+    told = PromptLogprobs(
+        token_ids=Array.from_numpy(np.array([[6, 9], [7, 7]], np.int32)),
+        logprobs=Array.from_numpy(np.array([[-3.0, -0.5], [-0.25, -0.25]], np.float32)),
+        ranks=Array.from_numpy(np.array([4, 1], np.int32)),
+    )
+    update = processor(prompt_logprobs=1).process(output([5], prompt_logprobs=told))
+    assert update.prompt_logprobs is not None
+    none, second, third = update.prompt_logprobs
+    assert none is None
+    assert second is not None
+    assert (second.token_id, second.logprob, second.rank, second.top[0][0]) == (6, -3.0, 4, 9)
+    assert third is not None
+    assert (third.token_id, third.rank) == (7, 1)
+
+
+def test_all_log_probabilities_are_all_that_came() -> None:
+    entry = PositionLogprobs([5, *range(9)], [-1.0] * 10, 3)
+    update = processor(logprobs=-1).process(output([5], logprobs=[entry]))
+    assert update.logprobs is not None
+    assert len(update.logprobs[0].top) == 9
+
+
+def test_without_detokenising_there_are_ids_and_no_text() -> None:
+    updates = play(encode("hello world"), 2, detokenize=False)
+    assert text_of(updates) == ""
+    assert [i for update in updates for i in update.token_ids] == encode("hello world")
+
+
+@pytest.mark.parametrize("size", [1, 2, 9])
+@pytest.mark.parametrize("stop", [(), ("never",)])
+def test_an_output_that_repeats_itself_ends_at_the_token_that_completes_it(size: int, stop: tuple[str, ...]) -> None:
+    ids = [*encode("hello"), *encode("in") * 5]
+    wanted = RepetitionDetection(max_pattern_size=3, min_count=3)
+    updates = play(ids, size, repetition_detection=wanted, stop=stop)
+    assert text_of(updates) == "helloininin"
+    assert (updates[-1].finish_reason, updates[-1].stop_reason) == (FinishReason.LENGTH, "repetition_detected")
+    assert sum(len(update.token_ids) for update in updates) == 1 + 3 * len(encode("in"))
+    assert play(ids, size, repetition_detection=wanted, min_tokens=20)[-1].stop_reason is None

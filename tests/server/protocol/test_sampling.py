@@ -9,7 +9,7 @@ import pytest
 from corefw.config.engine_config import ServerConfig
 from corefw.errors import ConfigError, RequestError
 from corefw.frontend.sampling_defaults import SamplingDefaults
-from corefw.messages.sampling import SamplingParams
+from corefw.messages.sampling import RepetitionDetection, SamplingParams
 from corefw.server.protocol.chat import CHAT_REQUEST
 from corefw.server.protocol.completions import COMPLETION_REQUEST
 
@@ -44,6 +44,20 @@ def chat(**fields: Any) -> SamplingParams:
         ("cache_salt", ""), ("cache_salt", "x" * 257), ("request_id", ""), ("request_id", "x" * 257),
         ("stream_options", {"include_usage": True}),
         ("logprobs", 21), ("logprobs", VOCAB + 1), ("logprobs", 10**9), ("logprobs", -1), ("logprobs", True),
+        ("prompt_logprobs", 21), ("prompt_logprobs", -1), ("prompt_logprobs", 10**9),
+        ("repetition_penalty", 0), ("repetition_penalty", -1), ("repetition_penalty", 1e308),
+        ("presence_penalty", 2.5), ("frequency_penalty", -2.5), ("frequency_penalty", 1e308),
+        ("logit_bias", {"999999": 5}), ("logit_bias", {"-1": 5}), ("logit_bias", {"abc": 1}), ("logit_bias", [1]),
+        ("logit_bias", {"5": 1000}), ("logit_bias", {"5": None}), ("logit_bias", {"5": True}), ("logit_bias", {"": 1}),
+        ("logit_bias", {str(i): 1 for i in range(400)}), ("logit_bias", {"9" * 5000: 1}), ("logit_bias", "x"),
+        ("allowed_token_ids", []), ("allowed_token_ids", [1000]), ("allowed_token_ids", [-1]),
+        ("bad_words", [""]), ("bad_words", ["x"] * 257), ("bad_words", ["x" * 1025]), ("bad_words", ["\ud800"]),
+        ("truncate_prompt_tokens", 0), ("truncate_prompt_tokens", -2), ("truncate_prompt_tokens", 2**63),
+        ("repetition_detection", {"max_pattern_size": 0}), ("repetition_detection", {"max_pattern_size": 10**9}),
+        ("repetition_detection", {"max_pattern_size": 5, "min_count": 1}),
+        ("repetition_detection", {"max_pattern_size": 5, "x": 1}), ("repetition_detection", {}),
+        ("vllm_xargs", {"a": {}}), ("vllm_xargs", {"a": [[1]]}), ("vllm_xargs", {str(i): 1 for i in range(65)}),
+        ("vllm_xargs", {"a": 2**64}), ("vllm_xargs", {"a": None}),
         ("best_of", 2), ("best_of", 5_000_000), ("best_of", 0),
     ],
 )  # fmt: skip
@@ -104,3 +118,53 @@ def test_unusable_defaults_of_a_model_stop_the_start(values: dict[str, Any]) -> 
 
 def test_defaults_of_a_model_that_say_nothing_change_nothing() -> None:
     assert SamplingDefaults.from_generation_config({"temperature": None, "eos_token_id": [1, 2]}) == SamplingDefaults()
+
+
+def test_every_field_reaches_the_parameters() -> None:
+    detection = {"max_pattern_size": 9, "min_count": 3}
+    fields = {
+        "repetition_penalty": 1.1, "presence_penalty": -1, "frequency_penalty": 2, "allowed_token_ids": [3, 4],
+        "bad_words": ["x y"], "detokenize": False, "spaces_between_special_tokens": False, "prompt_logprobs": 4,
+        "truncate_prompt_tokens": 8, "repetition_detection": detection, "logit_bias": {"7": -100, "007": 3, "8": 2.5},
+        "vllm_xargs": {"a": [1, "b", 2.5, True]},
+    }  # fmt: skip
+    for params in (completion(**fields), chat(**fields)):
+        assert (params.repetition_penalty, params.presence_penalty, params.frequency_penalty) == (1.1, -1, 2)
+        assert (params.allowed_token_ids, params.bad_words, params.logit_bias) == ((3, 4), ("x y",), {7: 3.0, 8: 2.5})
+        assert (params.detokenize, params.spaces_between_special_tokens) == (False, False)
+        assert (params.prompt_logprobs, params.truncate_prompt_tokens) == (4, 8)
+        assert params.repetition_detection == RepetitionDetection(**detection)
+        assert params.extra_args == {"a": [1, "b", 2.5, True]}
+
+
+def test_all_logprobs_need_a_server_without_a_limit() -> None:
+    unlimited = ServerConfig(max_logprobs=-1)
+
+    def params(shape: Any, **fields: Any) -> SamplingParams:
+        return shape.decode(fields).to_sampling_params(SamplingDefaults(), unlimited, VOCAB)
+
+    assert params(COMPLETION_REQUEST, logprobs=-1, prompt_logprobs=-1).logprobs == -1
+    assert params(COMPLETION_REQUEST, logprobs=500).logprobs == 500
+    assert params(CHAT_REQUEST, logprobs=True, top_logprobs=-1).logprobs == -1
+    with pytest.raises(RequestError, match="logprobs"):
+        params(COMPLETION_REQUEST, logprobs=-2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"echo": True}, None),
+        ({"echo": True, "logprobs": 3}, 3),
+        ({"echo": True, "logprobs": 3, "prompt_logprobs": 5}, 5),
+        ({"echo": False, "logprobs": 3}, None),
+        ({"echo": True, "max_tokens": 0}, 0),
+        ({"echo": True, "max_tokens": 0, "logprobs": 2}, 2),
+    ],
+)
+def test_an_echo_asks_for_what_it_needs(fields: dict[str, Any], expected: int | None) -> None:
+    assert completion(**fields).prompt_logprobs == expected
+
+
+def test_prompt_logprobs_arent_streamed() -> None:
+    with pytest.raises(RequestError, match="stream"):
+        completion(prompt_logprobs=1, stream=True)

@@ -157,6 +157,8 @@ class _AttentionMLPLayer(DecoderLayer):
 class PreNormLayer(_AttentionMLPLayer):
     """Norm, attention, norm, MLP."""
 
+    input_layernorm: RMSNorm
+    post_attention_layernorm: RMSNorm
     norms: ClassVar[tuple[str, ...]] = ("input_layernorm", "post_attention_layernorm")
 
     def forward(
@@ -171,6 +173,10 @@ class PreNormLayer(_AttentionMLPLayer):
 class SandwichNormLayer(_AttentionMLPLayer):
     """Norm, attention, norm; norm, MLP, norm: what is added to the stream is normed too."""
 
+    input_layernorm: RMSNorm
+    post_attention_layernorm: RMSNorm
+    pre_feedforward_layernorm: RMSNorm
+    post_feedforward_layernorm: RMSNorm
     norms: ClassVar[tuple[str, ...]] = (
         "input_layernorm",
         "post_attention_layernorm",

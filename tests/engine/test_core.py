@@ -185,6 +185,24 @@ def test_calls_give_plain_data(engine: LLMEngine) -> None:
     ).items()
 
 
+def test_what_the_prefix_cache_did_can_be_asked_for_once() -> None:
+    engine = LLMEngine(config(kv_events=True), plugins())
+    engine.add_request(request("a"))
+    run(engine)
+    told = engine.core.call("kv_events")
+    again = engine.core.call("kv_events")
+    engine.shutdown()
+    assert told["first"] == 0
+    assert {event["type"] for event in told["events"]} == {"stored"}
+    assert isinstance(told["events"][0]["block_hash"], bytes)
+    assert again == {"first": len(told["events"]), "events": []}
+
+
+def test_events_that_are_not_recorded_can_not_be_asked_for(engine: LLMEngine) -> None:
+    with pytest.raises(RequestError, match="start it with --kv-events"):
+        engine.core.call("kv_events")
+
+
 def test_the_log_level_can_be_set_by_a_call(engine: LLMEngine) -> None:
     logger = logging.getLogger("corefw")
     before = logger.level

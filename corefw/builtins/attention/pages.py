@@ -71,5 +71,5 @@ def _quantise(both_TK2D: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def _dequantise(rows_NKLW: torch.Tensor) -> torch.Tensor:
     num_scale_bytes = 2 * INT8_SCALE_BYTES
     scales = rows_NKLW[..., -num_scale_bytes:].contiguous().view(torch.float32)
-    whole = rows_NKLW[..., :-num_scale_bytes].float().unflatten(-1, (2, -1))
-    return (whole * scales.unsqueeze(-1)).flatten(-2)
+    whole: torch.Tensor = rows_NKLW[..., :-num_scale_bytes].float().unflatten(-1, (2, -1))
+    return whole.mul_(scales.unsqueeze(-1)).flatten(-2)

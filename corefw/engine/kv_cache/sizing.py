@@ -73,8 +73,9 @@ def plan_runtime(
 def _group_layers(reports: Sequence[WorkerReport], registry: SpecRegistry) -> list[_Group]:
     """Layers that can share a block table and have pages of one size, in the order in which the ranks name them."""
     kinds: dict[str, Hashable] = {}
-    specs: dict[Hashable, KVCacheSpec] = {}
-    layers: dict[Hashable, list[str]] = {}
+    # By kind and size of page.
+    specs: dict[tuple[Hashable, int], KVCacheSpec] = {}
+    layers: dict[tuple[Hashable, int], list[str]] = {}
     for rank, report in enumerate(reports):
         for layer, spec in report.kv_cache_specs.items():
             kind = registry.resolve(spec).group_key(spec)

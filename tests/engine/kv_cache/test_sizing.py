@@ -1,15 +1,16 @@
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from fractions import Fraction
 
 import pytest
 
-from corefw.config.engine_config import CacheConfig, EngineConfig
+from corefw.config.engine_config import CacheConfig, EngineConfig, SchedulerConfig
 from corefw.engine.kv_cache.sizing import plan_runtime
 from corefw.errors import ConfigError
 from corefw.interfaces.executor import WorkerReport
-from corefw.interfaces.kv_cache import KVCacheSpec
+from corefw.interfaces.kv_cache import KVCacheSpec, SlidingWindowSpec
 from tests.engine.kv_cache.layouts import full_spec
 from tests.engine.scheduler.setup import make_config, plugins
 
@@ -167,3 +168,59 @@ def test_decisions_of_the_worker_come_first() -> None:
     told = WorkerReport(kv_cache_specs=specs, available_kv_bytes=10**6, attention_backend="torch", decisions=(said,))
     plan, _ = plan_runtime(make_config(), [told], plugins())
     assert plan.decisions[0] == said
+
+
+# Layers with and without a window
+
+
+def window_spec(window: int = 6, num_kv_heads: int = 1) -> SlidingWindowSpec:
+    return SlidingWindowSpec(
+        block_size=4, num_kv_heads=num_kv_heads, head_size=2, dtype="float32", sliding_window=window
+    )
+
+
+def mixed(num_full: int, num_window: int) -> dict[str, KVCacheSpec]:
+    windows = {f"w{index}": window_spec() for index in range(num_window)}
+    return {**windows, **{f"f{index}": full_spec() for index in range(num_full)}}
+
+
+@pytest.mark.parametrize(
+    ("num_full", "num_window", "sizes"),
+    [
+        (2, 10, [2, 2, 2, 2, 2, 2]),
+        (3, 3, [3, 3]),
+        (4, 5, [5, 4]),  # nearly equal: a page left unused costs less than another table
+        (2, 5, [2, 2, 1, 2]),
+        (0, 5, [5]),
+    ],
+)
+def test_layers_of_several_kinds_are_cut_into_groups_of_the_rarest_kinds_size(
+    num_full: int, num_window: int, sizes: list[int]
+) -> None:
+    plan, specs = plan_runtime(make_config(), [report(10**6, **mixed(num_full, num_window))], plugins())
+    assert [len(group) for group in plan.layer_groups] == sizes
+    assert len(specs) == len(sizes)
+    assert plan.kv_cache_bytes == plan.num_blocks * max(sizes) * PAGE_BYTES
+
+
+def test_groups_are_told_with_their_sizes() -> None:
+    plan, _ = plan_runtime(make_config(), [report(10**6, **mixed(1, 2))], plugins())
+    assert ("kv_cache_groups", "3", "2 of 1 layers (SlidingWindow), 1 of 1 layers (FullAttention)") in plan.decisions
+
+
+def test_groups_with_pages_of_another_size_have_memory_of_their_own() -> None:
+    layers = {"w": window_spec(num_kv_heads=2), "f": full_spec()}
+    plan, _ = plan_runtime(make_config(), [report(10 * 3 * PAGE_BYTES, **layers)], plugins())
+    assert plan.num_blocks == 10
+    assert plan.kv_cache_bytes == 10 * 3 * PAGE_BYTES
+
+
+def test_a_window_lets_a_longer_context_fit() -> None:
+    config = dataclasses.replace(
+        cache_config(num_gpu_blocks_override=17), scheduler=SchedulerConfig(max_num_batched_tokens=4)
+    )
+    full, _ = plan_runtime(config, [report(10**9, a=full_spec(), b=full_spec(num_kv_heads=2))], plugins())
+    mixed_plan, _ = plan_runtime(config, [report(10**9, **mixed(1, 1))], plugins())
+    assert full.max_model_len == 32
+    # A step of 4 tokens and the window's 5 before it touch 4 blocks at most; 12 are left for the other layer.
+    assert mixed_plan.max_model_len == 48

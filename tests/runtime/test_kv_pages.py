@@ -28,6 +28,16 @@ class HeadsFirst(ContextBackend):
         return PageView(shape=(2, 4, 16), strides=(16, 32, 1))
 
 
+class Flat(ContextBackend):
+    """All that a page holds."""
+
+    name: ClassVar[str] = "flat"
+
+    @classmethod
+    def page_view(cls, spec: KVCacheSpec) -> PageView:
+        return PageView(shape=(spec.page_bytes // 2,), strides=(1,))
+
+
 class Greedy(ContextBackend):
     name: ClassVar[str] = "greedy"
 
@@ -72,3 +82,22 @@ def test_layers_of_one_group_need_pages_of_one_size() -> None:
 def test_a_view_larger_than_the_page_is_refused() -> None:
     with pytest.raises(EngineError, match="greedy sees more in a page than its 256 bytes"):
         KVPages([{"a": _spec()}], 3, CPU).views(Greedy)
+
+
+def test_groups_with_pages_of_one_size_use_the_same_memory_layer_by_layer() -> None:
+    pages = KVPages([{"a": _spec(), "b": _spec()}, {"c": _spec()}, {"d": _spec(num_kv_heads=1)}], 4, CPU)
+    pages.clear([[0, 1, 2, 3], [], [0, 1, 2, 3]])
+    assert [buffer.shape for buffer in pages.buffers] == [(2, 4, 256), (1, 4, 128)]
+    views = pages.views(Flat)
+    views["c"][2] = 1.0
+    assert bool((views["a"][2] == 1.0).all())
+    assert not views["b"].any()
+    assert not views["d"].any()
+
+
+def test_a_block_of_any_group_is_cleared() -> None:
+    pages = KVPages([{"a": _spec()}, {"b": _spec()}], 4, CPU)
+    for buffer in pages.buffers:
+        buffer.fill_(255)
+    pages.clear([[1], [3]])
+    assert [bool(pages.buffers[0][:, block].any()) for block in range(4)] == [True, False, True, False]

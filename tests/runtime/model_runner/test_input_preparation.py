@@ -61,6 +61,23 @@ def test_block_tables_are_padded_with_the_null_block() -> None:
     ]
 
 
+def test_groups_have_block_sizes_of_their_own() -> None:
+    layouts = [TableLayout(4), TableLayout(8)]
+    preparation = InputPreparation(CPU, max_num_tokens=16, max_num_seqs=4, max_model_len=32, groups=layouts)
+    inputs = preparation.prepare(_batch(), {"a": 1, "b": 5})
+    assert [table.tolist() for table in inputs.block_tables] == [[[3, 7, 0], [5, 2, 6]], [[8, 9], [1, 4]]]
+    assert inputs.slot_mappings[1].tolist() == [8 * 8 + 6, 8 + 4, 8 + 5, 8 + 6, 8 + 7, 4 * 8]
+
+
+def test_blocks_before_a_window_are_the_null_block_though_the_batch_remembers_them() -> None:
+    layouts = [TableLayout(4), TableLayout(4, sliding_window=2)]
+    preparation = InputPreparation(CPU, max_num_tokens=16, max_num_seqs=4, max_model_len=32, groups=layouts)
+    inputs = preparation.prepare(_batch(), {"a": 1, "b": 5})
+    # "a" reads positions 5 and 6; the first token of "b" reads positions 3 and 4.
+    assert inputs.block_tables[1].tolist() == [[0, 9, 0], [1, 4, 10]]
+    assert inputs.block_tables[0].tolist() == [[3, 7, 0], [5, 2, 6]]
+
+
 def test_only_requests_whose_last_known_token_is_computed_are_sampled() -> None:
     inputs = _preparation().prepare(_batch(), {"a": 1, "b": 4, "c": 1})
     assert inputs.sampled.tolist() == [0, 2]

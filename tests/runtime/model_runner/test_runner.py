@@ -10,9 +10,10 @@ from corefw.errors import EngineError
 from corefw.messages.outputs import ModelRunnerOutput
 from corefw.messages.sampling import SamplingParams
 from corefw.messages.scheduling import SchedulerOutput
+from corefw.runtime.model_runner.prompt_logprobs import MAX_PROMPT_ROWS
 from corefw.runtime.model_runner.runner import ModelRunner
 from corefw.runtime.warm_up import warm_up
-from tests.runtime.context_model import ContextModel, expected_token
+from tests.runtime.context_model import VOCAB, ContextModel, expected_token
 from tests.runtime.runners import context_plan, context_runner
 from tests.runtime.steps import HandScheduler, Sequence
 
@@ -253,6 +254,15 @@ def test_warm_up_leaves_an_empty_batch_and_clean_blocks() -> None:
         assert len(model.num_tokens_seen) == (1 if block_size == 1 else 2)
 
 
+def test_warm_up_takes_a_block_of_its_own_for_every_group() -> None:
+    model, plan = ContextModel(), context_plan(num_blocks=3, num_groups=2)
+    runner = context_runner(model, plan)
+    warm_up(runner, plan, max_num_tokens=256)
+    assert not any(layer.pages.any() for layer in model.attention_layers)
+    with pytest.raises(EngineError, match="2 KV blocks for 2 groups"):
+        warm_up(runner, context_plan(num_blocks=2, num_groups=2), max_num_tokens=256)
+
+
 _ACTIONS = st.lists(
     st.tuples(
         st.sampled_from(["add", "add", "step", "step", "chunk", "finish", "preempt", "pause"]), st.integers(0, 99)
@@ -287,3 +297,23 @@ def test_any_order_of_arrivals_ends_and_preemptions_gives_every_request_its_own_
         for token_id in sequence.output_ids:
             assert token_id == expected_token(context)
             context.append(token_id)
+
+
+def test_logits_of_a_long_prompt_are_computed_for_a_few_positions_at_a_time() -> None:
+    model, runner, scheduler = _setup()
+    params = SamplingParams(temperature=0.0, seed=0, prompt_logprobs=1)
+    scheduler.add(Sequence("scored", [(7 * i) % VOCAB for i in range(100)], params))
+    scheduler.add(Sequence("plain", list(range(50))))
+    assert _step(runner, scheduler, {"scored": 70, "plain": 50}).prompt_logprobs == {}
+    result = _step(runner, scheduler)
+    told = result.prompt_logprobs["scored"]
+    assert told.token_ids.to_numpy()[:, 0].tolist() == [(7 * i) % VOCAB for i in range(1, 100)]
+    assert max(model.num_logits_rows) <= MAX_PROMPT_ROWS
+    assert _step(runner, scheduler).prompt_logprobs == {}
+
+
+def test_logits_of_prompts_that_nobody_asked_for_arent_computed() -> None:
+    model, runner, scheduler = _setup()
+    scheduler.add(Sequence("plain", list(range(50))))
+    _step(runner, scheduler)
+    assert model.num_logits_rows == [1]

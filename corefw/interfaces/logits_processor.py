@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LogitsProcessor", "SampledRequest"]
 
-StateT = TypeVar("StateT")
+_StateT = TypeVar("_StateT")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +40,7 @@ class SampledRequest:
     extra: PlainDict
 
 
-class LogitsProcessor(ABC, Generic[StateT]):
+class LogitsProcessor(ABC, Generic[_StateT]):
     """Changes logits (group ``corefw.logits_processors``); chosen by name with ``--logits-processors``.
 
     One object a worker, used by one thread. All that it must remember of a request is in that request's state. A
@@ -63,11 +63,11 @@ class LogitsProcessor(ABC, Generic[StateT]):
         del config, vocab_size
 
     @abstractmethod
-    def state(self, request: SampledRequest) -> StateT | None:
+    def state(self, request: SampledRequest) -> _StateT | None:
         """The state of a request that enters; None when the request is none of this processor's business."""
 
     @abstractmethod
-    def apply(self, state: StateT, logits_V: torch.Tensor, output_ids: npt.NDArray[np.int32]) -> torch.Tensor:
+    def apply(self, state: _StateT, logits_V: torch.Tensor, output_ids: npt.NDArray[np.int32]) -> torch.Tensor:
         """Change the logits of the request's next token.
 
         Called exactly once for each token that is sampled, never for tokens that are only computed.

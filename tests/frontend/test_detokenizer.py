@@ -80,3 +80,19 @@ def test_word_pieces_join_as_they_do_at_once(tmp_path: Path) -> None:
 def test_random_tokens_of_the_demo_model_stream_to_the_same_text(demo_renderer: Renderer, ids: list[int]) -> None:
     tokenizer = demo_renderer.tokenizer
     assert "".join(stream(tokenizer, [[token_id] for token_id in ids])) == tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize(
+    ("keeps", "text"), [(True, "play [A] [B] [A] do [B]"), (False, "play [A][B][A] do [B]")], ids=["keeps", "joins"]
+)
+@pytest.mark.parametrize("size", [1, 3])
+def test_blanks_between_control_tokens_can_be_left_out(tmp_path: Path, keeps: bool, text: str, size: int) -> None:
+    backend = word_pieces()
+    backend.add_special_tokens(["[A]", "[B]"])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load_tokenizer(model_info(tmp_path), ModelConfig(), FrontendConfig())
+    first, second = tokenizer.special_texts["[A]"], tokenizer.special_texts["[B]"]
+    ids = [1, first, second, first, 3, second]
+    detokenizer = make_detokenizer(tokenizer, skip_special_tokens=False, spaces_between_special_tokens=keeps)
+    pieces = [detokenizer.push(ids[i : i + size]) for i in range(0, len(ids), size)]
+    assert "".join(pieces) + detokenizer.flush() == text

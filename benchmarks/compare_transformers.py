@@ -25,9 +25,11 @@ from corefw import env
 os.environ.update(env.child_environment())
 
 import torch
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from corefw import LLM, SamplingParams, __version__
+from corefw.builtins.model_loaders.gguf import GGUFLoader
 from corefw.config.args import UserArgs
 from corefw.engine.resolver import resolve_model
 from corefw.plugin_system.manager import PluginManager
@@ -87,10 +89,12 @@ def _sizes(text: str) -> list[int]:
 def write_demo(folder: Path) -> Path:
     """The demo model as a bfloat16 Hugging Face directory."""
     info, _ = resolve_model(UserArgs.from_keywords(model=DEMO_MODEL), PluginManager.discover(""))
+    tensors = {name: tensor.bfloat16().clone() for name, tensor in GGUFLoader().weights(info, torch.bfloat16)}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = {"model_type": "llama", "architectures": [info.architecture], "torch_dtype": "bfloat16"}
+    (folder / "config.json").write_text(json.dumps({**info.hf_config, **config}), encoding="utf-8")
     file = Path(info.files.weights[0])
-    source: dict[str, Any] = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
-    AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(folder)
     return folder
 
 

@@ -8,6 +8,8 @@ import json
 import math
 import random
 import statistics
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -140,3 +142,13 @@ def test_a_goodput_of_another_form_is_refused() -> None:
     for word in ("ttft", "ttft:x", "speed:3", "tpot:-1"):
         with pytest.raises(ConfigError, match="write ttft:MS"):
             parse_goodput([word])
+
+
+def test_a_picture_that_cannot_be_made_is_told_before_the_benchmark() -> None:
+    code = (
+        "import sys; sys.modules['matplotlib'] = None\nfrom corefw.cli.main import main\n"
+        "sys.exit(main(['bench', 'serve', '--model', 'm', '--plot', 'x.png']))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert shown.returncode == 1
+    assert "corefw[bench]" in shown.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
@@ -77,6 +78,11 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def _end_with_the_tests() -> None:
+    """A test run that is killed leaves no server behind (PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+
+
 def launch(*flags: str, env: dict[str, str] | None = None) -> Server:
     """Start ``corefw serve`` on a free port and wait until it is ready."""
     handle, name = tempfile.mkstemp(suffix=".log", prefix="corefw-test-")
@@ -88,6 +94,7 @@ def launch(*flags: str, env: dict[str, str] | None = None) -> Server:
         stderr=handle,
         env={**os.environ, **(env or {})},
         start_new_session=True,
+        preexec_fn=_end_with_the_tests,
     )
     os.close(handle)
     server = Server(process, Path(name), 0, 0.0)

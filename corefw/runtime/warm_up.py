@@ -23,7 +23,8 @@ def warm_up(runner: ModelRunner, plan: RuntimePlan, *, max_num_tokens: int) -> N
     if plan.num_blocks < 2:
         raise EngineError(f"the plan has {plan.num_blocks} KV blocks; one beside the null block is needed")
     num_groups = len(plan.layer_groups)
-    num_prompt = max(1, min(2, max_num_tokens, plan.block_size - 1))
+    longest = min(plan.block_size, plan.max_model_len)
+    num_prompt = max(1, min(2, max_num_tokens, longest - 1))
     prompt = NewRequest(
         request_id=_REQUEST_ID,
         prompt_ids=[0] * num_prompt,
@@ -35,7 +36,7 @@ def warm_up(runner: ModelRunner, plan: RuntimePlan, *, max_num_tokens: int) -> N
     )
     runner.execute_model(_step(num_groups, new=[prompt], num_tokens=num_prompt))
     sampled = runner.sample_tokens().sampled_token_ids[0]
-    if sampled and num_prompt < plan.block_size:
+    if sampled and num_prompt < longest:
         runner.execute_model(_step(num_groups, num_computed=num_prompt, num_tokens=1))
         runner.sample_tokens()
     runner.execute_model(_step(num_groups, finished=[_REQUEST_ID], zeroed=[1]))

@@ -39,17 +39,13 @@ class Server:
 
     def children(self) -> list[int]:
         """Process ids of all descendants that still live."""
-        found: list[int] = []
-        level = [self.process.pid]
-        while level:
-            level = [child for parent in level for child in _children(parent)]
-            found += level
-        return found
+        return descendants(self.process.pid)
 
     def metric(self, name: str) -> float:
-        """The sum of a metric over its labels."""
+        """A metric: of one set of labels if ``name`` has them, else summed over all."""
         text = httpx.get(f"{self.url}/metrics").text
-        values = re.findall(rf"^{re.escape(name)}(?:{{[^}}]*}})? ([0-9.e+-]+|NaN)$", text, re.MULTILINE)
+        labels = "" if "{" in name else r"(?:{[^}]*})?"
+        values = re.findall(rf"^{re.escape(name)}{labels} ([0-9.e+-]+|NaN)$", text, re.MULTILINE)
         assert values, f"no metric {name}"
         return sum(float(value) for value in values)
 
@@ -60,6 +56,16 @@ class Server:
         while any(self.metric(name) for name in names):
             assert time.monotonic() < deadline, {name: self.metric(name) for name in names}
             time.sleep(0.05)
+
+
+def descendants(pid: int) -> list[int]:
+    """Process ids of all children of a process, theirs included."""
+    found: list[int] = []
+    level = [pid]
+    while level:
+        level = [child for parent in level for child in _children(parent)]
+        found += level
+    return found
 
 
 def _children(pid: int) -> list[int]:

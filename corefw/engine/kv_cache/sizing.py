@@ -126,6 +126,11 @@ def _fit_length(
         return sum(registry.resolve(group.spec).num_blocks_for(group.spec, num_tokens) for group in groups)
 
     asked = config.max_model_len
+    if asked < _MIN_MODEL_LEN:
+        raise ConfigError(
+            f"a context of {asked} has no room for a prompt and an output; "
+            f"--max-model-len (and the model) must have at least {_MIN_MODEL_LEN} tokens"
+        )
     usable = num_blocks - 1  # without the null block
     if wanted_blocks(asked) <= usable:
         return asked, ()

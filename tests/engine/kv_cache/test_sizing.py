@@ -167,3 +167,8 @@ def test_decisions_of_the_worker_come_first() -> None:
     told = WorkerReport(kv_cache_specs=specs, available_kv_bytes=10**6, attention_backend="torch", decisions=(said,))
     plan, _ = plan_runtime(make_config(), [told], plugins())
     assert plan.decisions[0] == said
+
+
+def test_a_context_without_room_for_prompt_and_output_is_refused_with_the_least() -> None:
+    with pytest.raises(ConfigError, match=r"a context of 1 .* at least 2 tokens"):
+        plan_runtime(cache_config(max_model_len=1), [report(10**9)], plugins())

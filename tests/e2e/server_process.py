@@ -49,6 +49,13 @@ class Server:
         assert values, f"no metric {name}"
         return sum(float(value) for value in values)
 
+    def wait_busy(self, limit_s: float = 30.0) -> None:
+        """Wait until a request runs."""
+        deadline = time.monotonic() + limit_s
+        while not self.metric("corefw:num_requests_running"):
+            assert time.monotonic() < deadline, "nothing runs"
+            time.sleep(0.02)
+
     def wait_idle(self, limit_s: float = 10.0) -> None:
         """Wait until nothing runs and every KV block is free."""
         names = ("corefw:num_requests_running", "corefw:num_requests_waiting", "corefw:kv_cache_usage")

@@ -151,8 +151,7 @@ def test_sigterm_lets_a_running_request_finish() -> None:
     async def ask_and_term() -> httpx.Response:
         async with httpx.AsyncClient(base_url=running.url, timeout=60) as client:
             asking = asyncio.create_task(client.post("/v1/completions", json=body))
-            while not await asyncio.to_thread(running.metric, "corefw:num_requests_running"):
-                await asyncio.sleep(0.02)
+            await asyncio.to_thread(running.wait_busy)
             running.process.send_signal(signal.SIGTERM)
             return await asking
 

@@ -106,7 +106,7 @@ def _count_blocks(config: EngineConfig, reports: Sequence[WorkerReport]) -> tupl
     num_blocks = room[rank]
     if override is not None:
         return override, ("num_blocks", str(override), f"--num-gpu-blocks-override (memory would give {num_blocks})")
-    source = "--kv-cache-memory" if memory else f"measured on rank {rank}"
+    source = "--kv-cache-memory" if memory else f"the platform's share of what a dummy run left free on rank {rank}"
     available = f"{max(0, memory or reports[rank].available_kv_bytes)} bytes ({source})"
     bytes_per_block = _bytes_per_block(reports[rank])
     if num_blocks < _MIN_BLOCKS:

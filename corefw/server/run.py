@@ -21,6 +21,7 @@ from corefw.observability.logging import get_logger
 from corefw.server.app import create_app
 from corefw.server.http_protocol import BoundedHttpProtocol
 from corefw.server.listener import url_of
+from corefw.server.ready_line import announce
 from corefw.server.state import ServerState
 
 if TYPE_CHECKING:
@@ -93,9 +94,9 @@ async def serve(
     Raises:
         EngineDeadError: the engine died and won't come back.
     """
-    state: ServerState = app.state.corefw
-    server = HttpServer(app, server_config, sockets)
     try:
+        state: ServerState = app.state.corefw
+        server = HttpServer(app, server_config, sockets)
         await server.serve(list(sockets))
         death = state.engine.death  # a shut-down engine counts as dead, too
     finally:
@@ -132,7 +133,7 @@ class HttpServer(uvicorn.Server):
         await super().startup(sockets)
         for url in self._urls:
             logger.info("serving %s on %s", ", ".join(self._state.model_names), url)
-            print(f"corefw is ready on {url}", flush=True)
+        announce(self._urls)
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; True ends the server."""

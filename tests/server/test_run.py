@@ -17,6 +17,12 @@ from typing import Any
 import httpx
 import pytest
 
+from corefw.config.engine_config import ServerConfig
+from corefw.server.app import create_app
+from corefw.server.listener import bind_socket
+from corefw.server.run import serve
+from tests.server.serving import builtin_endpoints, make_state, scripted
+
 
 @dataclass
 class Child:
@@ -141,3 +147,20 @@ def test_a_server_whose_engine_died_says_so_for_a_while_and_ends_with_an_error()
     assert statuses[0] == 200
     assert 503 in statuses
     assert any("engine core died" in line for line in server.log)
+
+
+async def test_the_engine_is_shut_down_when_the_server_cannot_be_built() -> None:
+    engine = scripted()
+    config = ServerConfig(port=0)
+    listener = bind_socket(config)
+    listener.close()  # has no address any more
+    num_shutdowns = 0
+
+    async def shut_down() -> None:
+        nonlocal num_shutdowns
+        num_shutdowns += 1
+
+    app = create_app(make_state(engine, config), builtin_endpoints())
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        await serve(app, [listener], config, shut_down)
+    assert num_shutdowns == 1

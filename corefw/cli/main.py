@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from corefw import __version__
+from corefw.cli.parser import Parser
 from corefw.errors import CorefwError
 
 __all__ = ["main"]
@@ -52,14 +52,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="corefw", description="A plugin-first inference engine for large language models.", allow_abbrev=False
-    )
+def _parser(name: str | None, module: ModuleType | None) -> Parser:
+    parser = Parser(prog="corefw", description="A plugin-first inference engine for large language models.")
     parser.add_argument("--version", action="version", version=f"corefw {__version__}")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
     for command, _, text in _COMMANDS:
-        subparser = commands.add_parser(command, help=text, allow_abbrev=False)
+        subparser = commands.add_parser(command, help=text)
         if module is not None and command == name:
             module.add_arguments(subparser)
     return parser

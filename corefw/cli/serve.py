@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -44,6 +45,8 @@ def run(namespace: argparse.Namespace) -> int:
     server_config = ServerConfig(**args.section("server"))
     level = server_config.log_level or env.log_level()
     configure_logging(level, "front-end")
+    # Until the HTTP server takes the signals over, a SIGTERM ends the start like an error does: nothing is left behind.
+    signal.signal(signal.SIGTERM, _end_start)
     # A taken port is noticed before any work, and the core's slow imports overlap with the model's resolution.
     listener = bind_socket(server_config)
     core = CoreProcess.spawn()
@@ -56,6 +59,10 @@ def run(namespace: argparse.Namespace) -> int:
     finally:
         core.close()
         listener.close()
+
+
+def _end_start(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _run(

@@ -12,7 +12,15 @@ import msgspec
 import zmq
 
 from corefw.engine.core_loop import CoreLoop
-from corefw.engine.startup import Configure, ControlChannel, Progress, Ready, StartFailed
+from corefw.engine.startup import (
+    Addresses,
+    AddressesWanted,
+    Configure,
+    ControlChannel,
+    Progress,
+    Ready,
+    StartFailed,
+)
 from corefw.errors import CorefwError
 from corefw.messages.codec import Codec, Frame
 from corefw.messages.control import OutputKind, RequestKind, UtilityCall
@@ -44,10 +52,14 @@ def run_core(stream: socket.socket, guard: ParentGuard, wait_for_imports: Callab
     message = control.receive()
     if not isinstance(message, Configure):
         return 1
-    guard.directory = message.directory
     sys.path.extend(path for path in message.search_path if path not in sys.path)
     configure_logging(message.log_level, "core")
-    sockets = CoreSockets(message.requests_address, message.outputs_address)
+    control.send(AddressesWanted())
+    addresses = control.receive()
+    if not isinstance(addresses, Addresses):
+        return 1
+    guard.directory = addresses.directory
+    sockets = CoreSockets(addresses.requests, addresses.outputs)
     try:
         core = _build(message, control, wait_for_imports)
     except Exception as error:  # whatever it is, the parent has to say it

@@ -46,6 +46,7 @@ def resolve_config(args: UserArgs, plugins: PluginManager) -> EngineConfig:
     sections, changes = _apply_proposals(args, platform.propose(info, args.explicit))
     model = _section(ModelConfig, sections["model"])
     refuse_remote_code(info, plugins.names("model_plugins"), trusted=model.trust_remote_code)
+    _check_context(model, info)
     dtype, dtype_reason = _choose_dtype(model.dtype, info, platform)
     for item in selections:
         plugins.record(item)
@@ -126,6 +127,14 @@ def _apply_proposals(
         sections[proposal.section][proposal.field] = proposal.value
         changes.append((key, str(proposal.value), proposal.reason))
     return sections, changes
+
+
+def _check_context(model: ModelConfig, info: ModelInfo) -> None:
+    if model.max_model_len is not None and model.max_model_len > info.max_position:
+        raise ConfigError(
+            f"--max-model-len {model.max_model_len} is more than the {info.max_position} positions that the model "
+            f"declares; set at most that"
+        )
 
 
 def _choose_dtype(wanted: str, info: ModelInfo, platform: Platform) -> tuple[str, str]:

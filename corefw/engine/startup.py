@@ -13,29 +13,41 @@ from corefw.config.runtime_plan import RuntimePlan
 from corefw.errors import ConfigError, CorefwError, EngineStartError, PluginError
 from corefw.messages.codec import Codec
 
-__all__ = ["Configure", "ControlChannel", "Progress", "Ready", "StartFailed"]
+__all__ = ["Addresses", "AddressesWanted", "Configure", "ControlChannel", "Progress", "Ready", "StartFailed"]
 
 _LENGTH = struct.Struct("<I")
 
 
 class Configure(msgspec.Struct, frozen=True, kw_only=True, tag="configure"):
-    """To the core: what to build and where the front end listens.
+    """To the core: what to build.
 
     Attributes:
         config: the resolved configuration, the resolved plugin set in it.
         log_level: of the core's records.
-        directory: private folder of the sockets; gone once both are connected.
-        requests_address: the ROUTER that requests come from.
-        outputs_address: the PULL that takes outputs.
         search_path: the front end's ``sys.path``, so that import paths mean the same in both processes.
     """
 
     config: EngineConfig
     log_level: str
-    directory: str
-    requests_address: str
-    outputs_address: str
     search_path: tuple[str, ...]
+
+
+class AddressesWanted(msgspec.Struct, frozen=True, tag="addresses_wanted"):
+    """From the core: it can connect at once. Before that there is no folder of sockets that could be left behind."""
+
+
+class Addresses(msgspec.Struct, frozen=True, kw_only=True, tag="addresses"):
+    """To the core: where the front end listens.
+
+    Attributes:
+        directory: private folder of the sockets; gone once both are connected.
+        requests: the ROUTER that requests come from.
+        outputs: the PULL that takes outputs.
+    """
+
+    directory: str
+    requests: str
+    outputs: str
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
@@ -75,7 +87,7 @@ def _kind(error: Exception) -> str:
     return "config" if isinstance(error, ConfigError) else "plugin" if isinstance(error, PluginError) else "engine"
 
 
-StartupMessage = Configure | Progress | Ready | StartFailed
+StartupMessage = Configure | AddressesWanted | Addresses | Progress | Ready | StartFailed
 
 
 class ControlChannel:

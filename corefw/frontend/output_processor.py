@@ -11,7 +11,7 @@ from corefw.frontend.repetition import REPETITION_STOP_REASON, RepetitionDetecto
 from corefw.frontend.stop_strings import StopMatch, StopStrings
 from corefw.frontend.tokenizer.base import Tokenizer
 from corefw.messages.outputs import EngineCoreOutput, ErrorKind, FinishReason, PositionLogprobs, PromptLogprobs
-from corefw.messages.request import EngineCoreRequest
+from corefw.messages.request import EngineCoreRequest, PlainDict
 from corefw.messages.sampling import ALL_LOGPROBS, SamplingParams
 
 __all__ = ["GenerationUpdate", "OutputProcessor", "TokenLogprob", "error_of_output"]
@@ -54,6 +54,7 @@ class GenerationUpdate:
             or a limit.
         num_prompt_tokens: length of the prompt.
         num_cached_tokens: prompt tokens taken from the prefix cache.
+        extra: plain data that plugins in the core or its workers sent along.
     """
 
     index: int
@@ -64,6 +65,7 @@ class GenerationUpdate:
     stop_reason: int | str | None
     num_prompt_tokens: int
     num_cached_tokens: int
+    extra: PlainDict
     prompt_logprobs: list[TokenLogprob | None] | None = None
 
 
@@ -87,11 +89,20 @@ class OutputProcessor:
         self._index = index
         self._num_prompt_tokens = len(request.prompt_ids)
         self._num_cached_tokens = 0
-        self._num_output_tokens = len(request.prior_output_ids)
+        self._num_output_tokens = 0
         self._detokenizer = _detokenizer(tokenizer, params)
         wanted = params.repetition_detection
         self._repetition = RepetitionDetector(wanted, request.prior_output_ids) if wanted else None
         self._stops = StopStrings(params.stop, include=params.include_stop_str_in_output) if params.stop else None
+        self._replay(request.prior_output_ids)
+
+    def _replay(self, prior_ids: Sequence[int]) -> None:
+        """Take up where somebody else left off: what can be said of these tokens has been said."""
+        for token_id in prior_ids:
+            self._num_output_tokens += 1
+            text = self._detokenizer.push((token_id,))
+            if self._stops is not None:
+                self._push(self._stops, text)
 
     def process(self, output: EngineCoreOutput) -> GenerationUpdate:
         """The update of one core output.
@@ -175,6 +186,7 @@ class OutputProcessor:
             stop_reason=stop_reason,
             num_prompt_tokens=self._num_prompt_tokens,
             num_cached_tokens=self._num_cached_tokens,
+            extra=output.extra,
         )
 
     def _sampled_logprob(self, entry: PositionLogprobs) -> TokenLogprob:

@@ -74,7 +74,7 @@ class Renderer:
             del ids[0]
         if not ids:
             raise RequestError("the prompt is empty; send at least one character", param=param)
-        return ids
+        return self._known(ids, param)
 
     def render_ids(self, ids: Sequence[int], *, param: str) -> list[int]:
         """A prompt given as ids, checked.
@@ -129,6 +129,13 @@ class Renderer:
             ids = [bos_id, *ids]
         if not ids:
             raise RequestError("the chat template made an empty prompt of the messages", param="messages")
+        return self._known(ids, "messages")
+
+    def _known(self, ids: list[int], param: str) -> list[int]:
+        """A tokenizer may have tokens for which the model has no embedding."""
+        if max(ids) >= self._num_ids:
+            text = self._text_of(next(token_id for token_id in ids if token_id >= self._num_ids))
+            raise RequestError(f"the model has no embedding for the token {text[:40]!r}; leave it out", param=param)
         return ids
 
     def _text_of(self, token_id: int | None) -> str:

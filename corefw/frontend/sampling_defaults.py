@@ -49,14 +49,15 @@ class SamplingDefaults:
             ConfigError: one of them is of the wrong type or out of range.
         """
         found = {name: values[name] for name in cls.__slots__ if values.get(name) is not None}
-        if any(isinstance(value, bool) or not isinstance(value, int | float) for value in found.values()):
-            raise ConfigError(f"generation_config.json has sampling values that are no numbers, among {sorted(found)}")
+        for name, value in found.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ConfigError(f"generation_config: {name} must be a number, got {type(value).__name__}")
         if "top_k" in found:
-            found["top_k"] = max(0, int(found["top_k"]))
+            found["top_k"] = _default_top_k(found["top_k"])
         try:
             SamplingParams(**found)
         except RequestError as error:
-            raise ConfigError(f"generation_config.json: {error.message}") from None
+            raise ConfigError(f"generation_config: {error.message}; correct the model's file") from None
         return cls(**found)
 
     def params(self, **values: Any) -> SamplingParams:
@@ -66,6 +67,12 @@ class SamplingDefaults:
             RequestError: a value is out of range.
         """
         return SamplingParams(**{name: getattr(self, name) for name in type(self).__slots__} | values)
+
+
+def _default_top_k(value: float) -> int:
+    if value not in range(-1, 2**63):  # NaN and infinity aren't either
+        raise ConfigError(f"generation_config: top_k must be a whole number from -1, got {str(value)[:40]}")
+    return max(0, int(value))
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -22,4 +22,5 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name[:80], names, n=3, cutoff=0.6)
     if near:
         return f"did you mean {' or '.join(near)}?"
-    return f"known are {', '.join(names[:20])}" if names else "there are none"
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return f"known are {', '.join(names[:20])}{more}" if names else "there are none"

@@ -26,7 +26,8 @@ def warm_up(runner: ModelRunner, plan: RuntimePlan, *, max_num_tokens: int) -> N
             f"the plan has {plan.num_blocks} KV blocks for {num_groups} groups; each needs one beside the null block"
         )
     block_ids = [[1 + group] for group in range(num_groups)]
-    num_prompt = max(1, min(2, max_num_tokens, plan.block_size - 1))
+    longest = min(plan.block_size, plan.max_model_len)
+    num_prompt = max(1, min(2, max_num_tokens, longest - 1))
     prompt = NewRequest(
         request_id=_REQUEST_ID,
         prompt_ids=[0] * num_prompt,
@@ -38,7 +39,7 @@ def warm_up(runner: ModelRunner, plan: RuntimePlan, *, max_num_tokens: int) -> N
     )
     runner.execute_model(_step(num_groups, new=[prompt], num_tokens=num_prompt))
     sampled = runner.sample_tokens().sampled_token_ids[0]
-    if sampled and num_prompt < plan.block_size:
+    if sampled and num_prompt < longest:
         runner.execute_model(_step(num_groups, num_computed=num_prompt, num_tokens=1))
         runner.sample_tokens()
     runner.execute_model(_step(num_groups, finished=[_REQUEST_ID], zeroed=block_ids))

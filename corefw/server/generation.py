@@ -6,10 +6,11 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
-from corefw.errors import EngineError, RequestError
+from corefw.errors import ContextLengthError, EngineError, RequestError
 from corefw.messages.outputs import FinishReason
 from corefw.messages.sampling import SamplingParams
 from corefw.server.protocol.sampling import GenerationFields
@@ -25,6 +26,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
 
+# The core's own policy goes by arrival alone; what others make of a priority is theirs.
+_WITHOUT_PRIORITIES = "fcfs"
 # Rendering this many characters takes about 10 ms; longer texts must not hold up other requests' tokens.
 _INLINE_CHARS = 20_000
 
@@ -57,7 +60,15 @@ class Generation:
 
         Raises:
             NotFoundError: the model isn't served.
+            RequestError: a priority that would be ignored.
         """
+        if fields.priority and state.config.scheduler.scheduling_policy == _WITHOUT_PRIORITIES:
+            raise RequestError(
+                f"priority has no effect with the scheduling policy {_WITHOUT_PRIORITIES!r} of this server; leave it "
+                "out, or start the server with a --scheduling-policy that heeds it",
+                param="priority",
+                code="unsupported_parameter",
+            )
         return cls(
             state=state,
             fields=fields,
@@ -68,29 +79,47 @@ class Generation:
             arrival_s=time.monotonic(),
         )
 
-    async def updates(self, prompts: Sequence[list[int]]) -> AsyncGenerator[tuple[int, GenerationUpdate], None]:
+    def check_choices(self, num_prompts: int) -> None:
+        """Call it before anything is made for each choice: prompt and n may be small where their product isn't.
+
+        Raises:
+            RequestError: too many choices.
+        """
+        limits = self.state.server_config
+        num_choices, limit = num_prompts * self.params.n, max(limits.max_prompts, limits.max_n)
+        if num_choices > limit:
+            raise RequestError(f"prompts times n must be at most {limit}, got {num_choices}", param="n")
+
+    async def updates(
+        self, prompts: Sequence[list[int]], params: Sequence[str]
+    ) -> AsyncGenerator[tuple[int, GenerationUpdate], None]:
         """News of all choices; choice ``prompt * n + i`` is the i-th output of its prompt.
 
         Closing it aborts what still runs. Every choice is counted once in the metrics.
+
+        Args:
+            prompts: token ids.
+            params: where each prompt came from, for errors.
 
         Raises:
             RequestError: a prompt doesn't fit; nothing runs then.
             EngineError: the engine failed, or a choice did.
         """
         n = self.params.n
-        self._check_sequences(len(prompts) * n)
+        self.check_choices(len(prompts))
         record = self.state.metrics.record(len(prompts) * n, self.arrival_s)
         ending = "abort"
         streams: list[AsyncGenerator[GenerationUpdate, None]] = []
         try:
-            streams += [self._stream(ids) for ids in prompts]
-            async for prompt, update in merge(streams):
-                choice = prompt * n + update.index
-                reason = update.finish_reason
-                record.saw(choice, has_tokens=bool(update.token_ids), finish_reason=reason and reason.value)
-                if reason in (FinishReason.ERROR, FinishReason.ABORT):
-                    raise EngineError("generation was ended by the server")
-                yield choice, update
+            streams += [self._stream(ids, param) for ids, param in zip(prompts, params, strict=True)]
+            async with aclosing(merge(streams)) as merged:  # else its pumps would still run when streams are closed
+                async for prompt, update in merged:
+                    choice = prompt * n + update.index
+                    reason = update.finish_reason
+                    record.saw(choice, has_tokens=bool(update.token_ids), finish_reason=reason and reason.value)
+                    if reason in (FinishReason.ERROR, FinishReason.ABORT):
+                        raise EngineError("generation was ended by the server")
+                    yield choice, update
         except Exception as error:
             ending = "abort" if isinstance(error, RequestError) else "error"
             raise
@@ -99,20 +128,18 @@ class Generation:
             for stream in streams:
                 await stream.aclose()
 
-    def _stream(self, prompt_ids: list[int]) -> AsyncGenerator[GenerationUpdate, None]:
-        stream = self.state.text.generate(
-            prompt_ids,
-            self.params,
-            request_id=self.id,
-            priority=self.fields.priority or 0,
-            cache_salt=self.fields.cache_salt,
-        )
+    def _stream(self, prompt_ids: list[int], param: str) -> AsyncGenerator[GenerationUpdate, None]:
+        try:
+            stream = self.state.text.generate(
+                prompt_ids,
+                self.params,
+                request_id=self.id,
+                priority=self.fields.priority or 0,
+                cache_salt=self.fields.cache_salt,
+            )
+        except ContextLengthError as error:
+            raise ContextLengthError(error.message, param=error.param or param) from None
         return cast("AsyncGenerator[GenerationUpdate, None]", stream)
-
-    def _check_sequences(self, num_sequences: int) -> None:
-        limit = max(self.state.server_config.max_prompts, self.state.server_config.max_n)
-        if num_sequences > limit:
-            raise RequestError(f"prompts times n must be at most {limit}, got {num_sequences}", param="n")
 
 
 async def merge(streams: Sequence[AsyncIterator[T]]) -> AsyncGenerator[tuple[int, T], None]:

@@ -8,8 +8,9 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -19,8 +20,9 @@ from corefw.errors import EngineDeadError
 from corefw.frontend.text_engine import TextEngine
 from corefw.observability.logging import get_logger
 from corefw.server.app import create_app
-from corefw.server.http_protocol import BoundedHttpProtocol
+from corefw.server.http_protocol import STOPPING, BoundedHttpProtocol, Deadlines
 from corefw.server.listener import url_of
+from corefw.server.ready_line import announce
 from corefw.server.state import ServerState
 
 if TYPE_CHECKING:
@@ -93,9 +95,9 @@ async def serve(
     Raises:
         EngineDeadError: the engine died and won't come back.
     """
-    state: ServerState = app.state.corefw
-    server = HttpServer(app, server_config, sockets)
     try:
+        state: ServerState = app.state.corefw
+        server = HttpServer(app, server_config, sockets)
         await server.serve(list(sockets))
         death = state.engine.death  # a shut-down engine counts as dead, too
     finally:
@@ -107,11 +109,18 @@ async def serve(
 class HttpServer(uvicorn.Server):
     """uvicorn with corefw's signals and drain; ``should_exit = True`` drains, ``force_exit`` as well ends at once."""
 
-    def __init__(self, app: Starlette, server_config: ServerConfig, sockets: Sequence[socket.socket]) -> None:
+    def __init__(
+        self,
+        app: Starlette,
+        server_config: ServerConfig,
+        sockets: Sequence[socket.socket],
+        deadlines: Deadlines | None = None,
+    ) -> None:
+        protocol = partial(BoundedHttpProtocol, deadlines=deadlines)
         super().__init__(
             uvicorn.Config(
                 app,
-                http=BoundedHttpProtocol,
+                http=cast("type[BoundedHttpProtocol]", protocol),  # is only called
                 ws="none",
                 lifespan="on",
                 log_config=None,
@@ -132,7 +141,7 @@ class HttpServer(uvicorn.Server):
         await super().startup(sockets)
         for url in self._urls:
             logger.info("serving %s on %s", ", ".join(self._state.model_names), url)
-            print(f"corefw is ready on {url}", flush=True)
+        announce(self._urls)
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; True ends the server."""
@@ -150,17 +159,26 @@ class HttpServer(uvicorn.Server):
         num_running = len(self._state.in_flight)
         drain_s = 0.0 if self.force_exit else self._drain_s
         logger.info("shutting down; %d running requests get %g s to finish", num_running, drain_s)
-        timer = loop.call_later(drain_s, self._end_requests)
+        timers = [
+            loop.call_later(drain_s, self._end_requests),
+            loop.call_later(drain_s + _LAST_WORDS_S, self._drop_connections),
+        ]
         try:
             await super().shutdown(sockets)
         finally:
-            timer.cancel()
+            for timer in timers:
+                timer.cancel()
         if self.force_exit:  # uvicorn leaves the lifespan hanging then, and its cancellation in the log
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.lifespan.shutdown(), _LAST_WORDS_S)
 
     def _end_requests(self) -> None:
-        self._state.in_flight.stop(EngineDeadError("the server is shutting down; send the request to another one"))
+        self._state.in_flight.stop(EngineDeadError(STOPPING))
+
+    def _drop_connections(self) -> None:
+        """Clients that don't read their last words don't get them."""
+        for connection in tuple(self.server_state.connections):
+            connection.transport.abort()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

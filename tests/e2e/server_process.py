@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
@@ -38,19 +39,22 @@ class Server:
 
     def children(self) -> list[int]:
         """Process ids of all descendants that still live."""
-        found: list[int] = []
-        level = [self.process.pid]
-        while level:
-            level = [child for parent in level for child in _children(parent)]
-            found += level
-        return found
+        return descendants(self.process.pid)
 
     def metric(self, name: str) -> float:
-        """The sum of a metric over its labels."""
+        """A metric: of one set of labels if ``name`` has them, else summed over all."""
         text = httpx.get(f"{self.url}/metrics").text
-        values = re.findall(rf"^{re.escape(name)}(?:{{[^}}]*}})? ([0-9.e+-]+|NaN)$", text, re.MULTILINE)
+        labels = "" if "{" in name else r"(?:{[^}]*})?"
+        values = re.findall(rf"^{re.escape(name)}{labels} ([0-9.e+-]+|NaN)$", text, re.MULTILINE)
         assert values, f"no metric {name}"
         return sum(float(value) for value in values)
+
+    def wait_busy(self, limit_s: float = 30.0) -> None:
+        """Wait until a request runs."""
+        deadline = time.monotonic() + limit_s
+        while not self.metric("corefw:num_requests_running"):
+            assert time.monotonic() < deadline, "nothing runs"
+            time.sleep(0.02)
 
     def wait_idle(self, limit_s: float = 10.0) -> None:
         """Wait until nothing runs and every KV block is free."""
@@ -59,6 +63,16 @@ class Server:
         while any(self.metric(name) for name in names):
             assert time.monotonic() < deadline, {name: self.metric(name) for name in names}
             time.sleep(0.05)
+
+
+def descendants(pid: int) -> list[int]:
+    """Process ids of all children of a process, theirs included."""
+    found: list[int] = []
+    level = [pid]
+    while level:
+        level = [child for parent in level for child in _children(parent)]
+        found += level
+    return found
 
 
 def _children(pid: int) -> list[int]:
@@ -77,6 +91,11 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def _end_with_the_tests() -> None:
+    """A test run that is killed leaves no server behind (PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+
+
 def launch(*flags: str, env: dict[str, str] | None = None) -> Server:
     """Start ``corefw serve`` on a free port and wait until it is ready."""
     handle, name = tempfile.mkstemp(suffix=".log", prefix="corefw-test-")
@@ -88,6 +107,7 @@ def launch(*flags: str, env: dict[str, str] | None = None) -> Server:
         stderr=handle,
         env={**os.environ, **(env or {})},
         start_new_session=True,
+        preexec_fn=_end_with_the_tests,
     )
     os.close(handle)
     server = Server(process, Path(name), 0, 0.0)

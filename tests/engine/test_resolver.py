@@ -162,6 +162,12 @@ def test_a_platform_that_can_not_be_made_is_named() -> None:
         resolve(Plugins(("acme", Broken)))
 
 
+def test_a_context_beyond_what_the_model_declares_is_refused() -> None:
+    assert resolve(max_model_len=64).max_model_len == 64
+    with pytest.raises(ConfigError, match=r"--max-model-len 65 is more than the 64 positions"):
+        resolve(max_model_len=65)
+
+
 def test_a_reference_that_no_source_knows_says_what_each_expects() -> None:
     with pytest.raises(ModelSourceError, match="does not start with mem:"):
         resolve(model="elsewhere")

@@ -22,8 +22,14 @@ def encode(text: str) -> list[int]:
     return TOKENIZER.encode(text, parse_special=True)
 
 
-def processor(**params: Any) -> OutputProcessor:
-    request = EngineCoreRequest(request_id="r", prompt_ids=[5, 6, 7], params=SamplingParams(**params), eos_ids=(END,))
+def processor(*, prior: list[int] | None = None, **params: Any) -> OutputProcessor:
+    request = EngineCoreRequest(
+        request_id="r",
+        prompt_ids=[5, 6, 7],
+        params=SamplingParams(**params),
+        prior_output_ids=prior or [],
+        eos_ids=(END,),
+    )
     return OutputProcessor(TOKENIZER, request, 2)
 
 
@@ -49,7 +55,7 @@ def text_of(updates: list[GenerationUpdate]) -> str:
 
 def test_an_update_carries_everything_that_the_core_said() -> None:
     made = processor()
-    first = made.process(output(encode("hello"), num_cached_tokens=2))
+    first = made.process(output(encode("hello"), num_cached_tokens=2, extra={"probe": 1}))
     last = made.process(output(encode(" world"), FinishReason.LENGTH))
     assert first == GenerationUpdate(
         index=2,
@@ -60,6 +66,7 @@ def test_an_update_carries_everything_that_the_core_said() -> None:
         stop_reason=None,
         num_prompt_tokens=3,
         num_cached_tokens=2,
+        extra={"probe": 1},
     )
     assert (last.text, last.finish_reason, last.num_cached_tokens) == (" world", FinishReason.LENGTH, 2)
 
@@ -218,3 +225,27 @@ def test_an_output_that_repeats_itself_ends_at_the_token_that_completes_it(size:
     assert (updates[-1].finish_reason, updates[-1].stop_reason) == (FinishReason.LENGTH, "repetition_detected")
     assert sum(len(update.token_ids) for update in updates) == 1 + 3 * len(encode("in"))
     assert play(ids, size, repetition_detection=wanted, min_tokens=20)[-1].stop_reason is None
+
+
+@given(data=st.data(), text=st.text(alphabet="ab é🙂\n", min_size=1, max_size=12))
+@settings(deadline=None, derandomize=True, max_examples=150)
+def test_an_output_taken_over_at_any_token_goes_on_where_it_was(data: st.DataObject, text: str) -> None:
+    ids = encode(text)
+    taken = data.draw(st.integers(0, len(ids) - 1))
+    stop = data.draw(st.sampled_from([(), ("🙂\n",), ("ab", "é "), ("zz",)]))
+    min_tokens = data.draw(st.integers(0, 3))
+    params: dict[str, Any] = {"stop": stop, "min_tokens": min_tokens, "max_tokens": 100}
+    whole = play(ids, 1, **params)
+    first = processor(**params)
+    before = [first.process(output([token_id])) for token_id in ids[:taken]]
+    if any(update.finish_reason for update in before):
+        return
+    second = processor(prior=ids[:taken], **params)
+    after = []
+    for i, token_id in enumerate(ids[taken:], start=taken + 1):
+        after.append(second.process(output([token_id], FinishReason.LENGTH if i == len(ids) else None)))
+        if after[-1].finish_reason:
+            break
+    assert text_of(before) + text_of(after) == text_of(whole)
+    assert after[-1].finish_reason == whole[-1].finish_reason
+    assert after[-1].stop_reason == whole[-1].stop_reason

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +220,11 @@ def test_control_tokens_that_swallow_blanks_do_so_beside_guarded_content_too(tmp
     guarded = tokenizer.decode(encoded[1], skip_special_tokens=False)
     assert guarded == "a<|end|><|end|>x<|mask|>"
     assert encoded[0] == tokenizer.encode("a<<|end|>\n x \n<|mask|>", add_special_tokens=False, parse_special=True)
+
+
+def test_a_token_that_the_model_has_no_embedding_for_is_refused(tmp_path: Path, cache_folder: Path) -> None:
+    info = dataclasses.replace(model_info(write_gguf(tmp_path / "small.gguf")), vocab_size=END)
+    narrow = Renderer(info, ModelConfig(), FrontendConfig())
+    with pytest.raises(RequestError, match=r"no embedding for the token '<\|im_end\|>'") as raised:
+        narrow.render_text("<|im_end|>", param="prompt[2]")
+    assert raised.value.param == "prompt[2]"

@@ -36,6 +36,7 @@ from corefw.frontend.text_engine import TextEngine
 from corefw.frontend.tokenizer.base import Tokenizer
 from corefw.interfaces.endpoint import Endpoint
 from corefw.server.app import create_app
+from corefw.server.http_protocol import Deadlines
 from corefw.server.listener import bind_socket, url_of
 from corefw.server.run import HttpServer
 from corefw.server.state import ServerState
@@ -176,13 +177,18 @@ class Running:
 
 @contextmanager
 def serving(
-    engine: ScriptedEngine, *, endpoints: Sequence[Endpoint] = (), plugins: Any = None, **settings: Any
+    engine: ScriptedEngine,
+    *,
+    endpoints: Sequence[Endpoint] = (),
+    plugins: Any = None,
+    deadlines: Deadlines | None = None,
+    **settings: Any,
 ) -> Iterator[Running]:
     """Run a server for the length of a block; ``settings`` are fields of ``ServerConfig``."""
     config = ServerConfig(port=0, **settings)
     state = make_state(engine, config, plugins)
     sock = bind_socket(config)
-    server = HttpServer(create_app(state, [*builtin_endpoints(), *endpoints]), config, [sock])
+    server = HttpServer(create_app(state, [*builtin_endpoints(), *endpoints]), config, [sock], deadlines)
     loop = asyncio.new_event_loop()
     url, port = url_of(sock), sock.getsockname()[1]
     thread = threading.Thread(target=loop.run_until_complete, args=(server.serve([sock]),))

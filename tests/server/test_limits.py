@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 
 import httpx
@@ -78,6 +79,20 @@ def test_a_head_of_a_megabyte_is_refused(server: Running, name: str) -> None:
 def test_an_endless_request_line_and_endless_headers_are_cut_off(server: Running) -> None:
     assert raw(server, b"GET /" + b"a" * 70_000).startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))
     assert raw(server, b"GET / HTTP/1.1\r\n", *[b"X-A: b\r\n" * 100] * 100).startswith(b"HTTP/1.1 431")
+
+
+def test_a_head_in_two_large_pieces_is_counted_whole(server: Running) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n" + b"X-A: b\r\n" * 6000)
+        time.sleep(0.3)
+        connection.sendall(b"X-A: b\r\n" * 4000)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 431")
+
+
+def test_many_short_requests_in_one_piece_are_no_long_head(server: Running) -> None:
+    request = b"GET /health HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * 40_000 + b"\r\n\r\n"
+    last = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    assert raw(server, request * 3 + last).count(b"HTTP/1.1 200") == 4
 
 
 def test_a_long_body_right_behind_a_short_head_is_not_counted_as_head() -> None:

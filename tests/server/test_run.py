@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +17,12 @@ from typing import Any
 
 import httpx
 import pytest
+
+from corefw.config.engine_config import ServerConfig
+from corefw.server.app import create_app
+from corefw.server.listener import bind_socket
+from corefw.server.run import serve
+from tests.server.serving import builtin_endpoints, make_state, scripted
 
 
 @dataclass
@@ -141,3 +148,55 @@ def test_a_server_whose_engine_died_says_so_for_a_while_and_ends_with_an_error()
     assert statuses[0] == 200
     assert 503 in statuses
     assert any("engine core died" in line for line in server.log)
+
+
+def test_requests_that_are_not_whole_do_not_hold_up_the_end() -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
+    with child(shutdown_timeout=10) as server:
+        address = ("127.0.0.1", int(server.url.rsplit(":", 1)[1]))
+        with (
+            socket.create_connection(address, timeout=5) as half,
+            socket.create_connection(address, timeout=5) as begun,
+        ):
+            half.sendall(head + b'\r\n{"prompt"')
+            begun.sendall(head)
+            time.sleep(0.5)
+            status, seconds = server.signal_and_wait(signal.SIGTERM)
+            answer = b"".join(iter(lambda: half.recv(65536), b""))
+            assert begun.recv(65536) == b""
+    assert status == 0
+    assert seconds < 4
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"shutting down" in answer
+    assert not any("CancelledError" in line for line in server.log)
+
+
+def test_a_client_that_does_not_read_its_last_words_does_not_hold_up_the_end() -> None:
+    body = json.dumps({"prompt": ["a"] * 200, "max_tokens": 10_000, "stream": True, "request_id": "r" * 200}).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with child(shutdown_timeout=0.5, delay_s=0.001) as server:
+        address = ("127.0.0.1", int(server.url.rsplit(":", 1)[1]))
+        with socket.create_connection(address, timeout=5) as connection:
+            connection.sendall(head % len(body) + body)
+            time.sleep(4)
+            status, seconds = server.signal_and_wait(signal.SIGTERM)
+    assert status == 0
+    assert seconds < 6
+    assert not any("CancelledError" in line for line in server.log)
+
+
+async def test_the_engine_is_shut_down_when_the_server_cannot_be_built() -> None:
+    engine = scripted()
+    config = ServerConfig(port=0)
+    listener = bind_socket(config)
+    listener.close()  # has no address any more
+    num_shutdowns = 0
+
+    async def shut_down() -> None:
+        nonlocal num_shutdowns
+        num_shutdowns += 1
+
+    app = create_app(make_state(engine, config), builtin_endpoints())
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        await serve(app, [listener], config, shut_down)
+    assert num_shutdowns == 1

@@ -85,7 +85,7 @@ async def _whole(generation: Generation, fields: ChatRequest, messages: list[dic
     choices = [ChatChoice(index=i, message=ChatMessage(content="")) for i in range(generation.params.n)]
     texts: list[list[str]] = [[] for _ in choices]
     told: PromptLogprobsBody | UnsetType = UNSET
-    async with aclosing(generation.updates([prompt_ids])) as updates:
+    async with aclosing(generation.updates([prompt_ids], ["messages"])) as updates:
         async for index, update in updates:
             tally.add(index, update)
             texts[index].append(update.text)
@@ -137,7 +137,7 @@ async def _chunks(
             usage=tally.usage() if with_usage else no_usage,
         )
 
-    async with aclosing(generation.updates([prompt_ids])) as updates:
+    async with aclosing(generation.updates([prompt_ids], ["messages"])) as updates:
         async for index, update in updates:
             tally.add(index, update)
             if index not in begun:

@@ -57,6 +57,7 @@ async def _complete(request: Request) -> Response:
     prompts = parse_prompts(
         fields.prompt, max_prompts=state.server_config.max_prompts, num_token_ids=state.num_token_ids
     )
+    generation.check_choices(len(prompts))
     if fields.stream:
         return EventStream(_chunks(generation, prompts), state.in_flight)
     async with state.in_flight.watch(request.receive):
@@ -99,7 +100,9 @@ async def _whole(generation: Generation, prompts: Sequence[Prompt]) -> Completio
     parts = _Parts(generation, rendered)
     choices = [CompletionChoice(index=i, text="") for i in range(len(rendered) * generation.params.n)]
     texts: list[list[str]] = [[] for _ in choices]
-    async with aclosing(generation.updates([prompt.ids for prompt in rendered])) as updates:
+    async with aclosing(
+        generation.updates([prompt.ids for prompt in rendered], [path for path, _ in prompts])
+    ) as updates:
         async for index, update in updates:
             news = parts.choice(index, update)
             texts[index].append(news.text)
@@ -147,7 +150,9 @@ async def _chunks(generation: Generation, prompts: Sequence[Prompt]) -> AsyncGen
             usage=parts.tally.usage() if with_usage else no_usage,
         )
 
-    async with aclosing(generation.updates([prompt.ids for prompt in rendered])) as updates:
+    async with aclosing(
+        generation.updates([prompt.ids for prompt in rendered], [path for path, _ in prompts])
+    ) as updates:
         async for index, update in updates:
             choice = parts.choice(index, update)
             if choice.text or update.token_ids or update.finish_reason:

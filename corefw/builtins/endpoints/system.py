@@ -12,13 +12,14 @@ from starlette.routing import BaseRoute, Route
 
 import corefw
 from corefw.interfaces.endpoint import Endpoint
+from corefw.plugin_system.report import Row, report
 from corefw.server.errors import error_response
 from corefw.server.json_request import json_response
 from corefw.server.request_id import request_id_of
 from corefw.server.state import state_of
 
 if TYPE_CHECKING:
-    from corefw.plugin_system.manager import PluginManager
+    from corefw.interfaces.selection import Selection
 
 __all__ = ["SystemEndpoint"]
 
@@ -71,11 +72,20 @@ class SelectionReport(msgspec.Struct, kw_only=True):
     rejected: dict[str, str]
 
 
+class Decision(msgspec.Struct, kw_only=True):
+    """What was decided at the start, by the configuration or by the core and its workers."""
+
+    what: str
+    chosen: str
+    why: str
+
+
 class PluginsReport(msgspec.Struct, kw_only=True):
-    """All plugins and all choices among them."""
+    """All plugins, all choices among them in this process, and what else was decided, here or in the core."""
 
     plugins: list[PluginReport]
     selections: list[SelectionReport]
+    decisions: list[Decision]
 
 
 async def _health(request: Request) -> Response:
@@ -90,28 +100,33 @@ async def _version(_: Request) -> Response:
 
 
 async def _plugins(request: Request) -> Response:
-    manager = state_of(request).plugins
-    report = PluginsReport(plugins=[], selections=[]) if manager is None else _report(manager)
-    return json_response(report)
-
-
-def _report(manager: PluginManager) -> PluginsReport:
-    plugins = []
-    for verdict in manager.verdicts:
-        plugin = verdict.plugin
-        outcome = manager.outcome(plugin)
-        plugins.append(
-            PluginReport(
-                group=plugin.group,
-                name=plugin.name,
-                distribution=plugin.distribution,
-                version=plugin.version,
-                state=(verdict if outcome is None else outcome).state.value,
-                reason=(verdict if outcome is None else outcome).reason,
-            )
+    state = state_of(request)
+    decisions = (*state.config.decisions, *state.engine.plan.decisions)
+    manager = state.plugins
+    return json_response(
+        PluginsReport(
+            plugins=[] if manager is None else [_plugin(row) for row in report(manager)],
+            selections=[] if manager is None else [_selection(selection) for selection in manager.selections],
+            decisions=[Decision(what=what, chosen=chosen, why=why) for what, chosen, why in decisions],
         )
-    selections = [
-        SelectionReport(what=s.what, chosen=s.chosen, reason=s.reason, rejected={r.name: r.reason for r in s.rejected})
-        for s in manager.selections
-    ]
-    return PluginsReport(plugins=plugins, selections=selections)
+    )
+
+
+def _plugin(row: Row) -> PluginReport:
+    return PluginReport(
+        group=row.group,
+        name=row.name,
+        distribution=row.distribution,
+        version=row.version,
+        state=row.state.value,
+        reason=row.reason,
+    )
+
+
+def _selection(selection: Selection) -> SelectionReport:
+    return SelectionReport(
+        what=selection.what,
+        chosen=selection.chosen,
+        reason=selection.reason,
+        rejected={rejected.name: rejected.reason for rejected in selection.rejected},
+    )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 from corefw import env
-from corefw.engine.startup import Configure, ControlChannel, Progress, Ready, StartFailed
+from corefw.engine.startup import Addresses, AddressesWanted, Configure, ControlChannel, Progress, Ready, StartFailed
 from corefw.errors import EngineDeadError, EngineStartError
 from corefw.messages.codec import Codec, Frame
 from corefw.messages.control import OutputKind, RequestKind
@@ -46,10 +46,10 @@ class CoreLink:
         self.process = process
         self._control = ControlChannel(process.control)
         self._outputs_codec = Codec(EngineCoreOutputs)
-        self._directory = private_directory()
+        self._directory: Path | None = None
         self._context = zmq.Context()
-        self._requests = self._bind(zmq.ROUTER, "requests")
-        self._outputs = self._bind(zmq.PULL, "outputs")
+        self._requests = self._socket(zmq.ROUTER)
+        self._outputs = self._socket(zmq.PULL)
 
     def configure(self, config: EngineConfig, log_level: str | None) -> None:
         """Tell the child what to build."""
@@ -57,9 +57,6 @@ class CoreLink:
         message = Configure(
             config=config,
             log_level=log_level or env.log_level(),
-            directory=str(self._directory),
-            requests_address=self._address("requests"),
-            outputs_address=self._address("outputs"),
             search_path=tuple(path for path in sys.path if path),
         )
         try:
@@ -73,6 +70,7 @@ class CoreLink:
         Raises:
             EngineStartError: with the cause as the core told it, or the exit status of a core that said nothing.
         """
+        self._tell_addresses()
         self._wait_connected()
         while True:
             message = self._next_startup_message()
@@ -110,16 +108,29 @@ class CoreLink:
     def close(self) -> None:
         """Close and remove everything but the process. May be called twice; not while another thread waits."""
         self._context.destroy(linger=0)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._remove_directory()
 
-    def _bind(self, kind: int, name: str) -> zmq.Socket[bytes]:
+    def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         socket.set_hwm(0)
-        socket.bind(self._address(name))
         return socket
 
-    def _address(self, name: str) -> str:
-        return f"ipc://{self._directory / name}"
+    def _tell_addresses(self) -> None:
+        """Listen in a private folder, once the child is about to connect."""
+        if not isinstance(message := self._next_startup_message(), AddressesWanted):
+            raise message.to_exception() if isinstance(message, StartFailed) else self.process.exit_error()
+        self._directory = private_directory()
+        addresses = {name: f"ipc://{self._directory / name}" for name in ("requests", "outputs")}
+        self._requests.bind(addresses["requests"])
+        self._outputs.bind(addresses["outputs"])
+        try:
+            self._control.send(Addresses(directory=str(self._directory), **addresses))
+        except OSError:
+            raise self.process.exit_error() from None
+
+    def _remove_directory(self) -> None:
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
 
     def _wait_connected(self) -> None:
         """Then the folder can go: connected sockets need no name, and what has no name can't be left behind."""
@@ -131,7 +142,7 @@ class CoreLink:
             for socket in silent & ready:
                 socket.recv_multipart()
             silent -= ready
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._remove_directory()
 
     def _next_startup_message(self) -> object:
         if self.process.control.fileno() in self._poll(self.process.control.fileno()):

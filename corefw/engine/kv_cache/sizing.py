@@ -142,7 +142,7 @@ def _count_blocks(
     num_blocks = room[rank]
     if override is not None:
         return override, ("num_blocks", str(override), f"--num-gpu-blocks-override (memory would give {num_blocks})")
-    source = "--kv-cache-memory" if memory else f"measured on rank {rank}"
+    source = "--kv-cache-memory" if memory else f"the platform's share of what a dummy run left free on rank {rank}"
     available = f"{max(0, memory or reports[rank].available_kv_bytes)} bytes ({source})"
     bytes_per_block = _bytes_per_block(reports[rank], groups)
     if num_blocks < _MIN_BLOCKS:
@@ -166,6 +166,11 @@ def _fit_length(
         )
 
     asked = config.max_model_len
+    if asked < _MIN_MODEL_LEN:
+        raise ConfigError(
+            f"a context of {asked} has no room for a prompt and an output; "
+            f"--max-model-len (and the model) must have at least {_MIN_MODEL_LEN} tokens"
+        )
     usable = num_blocks - 1  # without the null block
     if wanted_blocks(asked) <= usable:
         return asked, ()

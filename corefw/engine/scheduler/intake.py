@@ -9,10 +9,10 @@ from corefw.messages.request import EngineCoreRequest
 __all__ = ["check_request"]
 
 
-def check_request(request: EngineCoreRequest, limits: SchedulerConfig, max_model_len: int) -> None:
-    """Refuse what could never be scheduled.
+def check_request(request: EngineCoreRequest, limits: SchedulerConfig, max_model_len: int, vocab_size: int) -> None:
+    """Refuse what could never be scheduled, or would take a step's other requests down.
 
-    Only the prompt counts: outputs that came with the request were produced under the same limits.
+    Of lengths only the prompt's counts: outputs that came with the request were produced under the same limits.
 
     Raises:
         RequestError: the request can't run with these limits.
@@ -28,6 +28,12 @@ def check_request(request: EngineCoreRequest, limits: SchedulerConfig, max_model
             f"left for the output, so send at most {max_model_len - 1} tokens",
             param="prompt",
         )
+    for param, ids in (("prompt", request.prompt_ids), ("prior_output_ids", request.prior_output_ids)):
+        if ids and (min(ids) < 0 or max(ids) >= vocab_size):
+            raise RequestError(
+                f"the {param} has a token id that the model's embedding lacks; ids are in [0, {vocab_size - 1}]",
+                param=param,
+            )
     budget = limits.max_num_batched_tokens
     if not limits.enable_chunked_prefill and num_prompt_tokens > budget:
         raise RequestError(

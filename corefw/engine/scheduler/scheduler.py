@@ -57,6 +57,7 @@ class DefaultScheduler(Scheduler):
     ) -> None:
         self._limits = config.scheduler
         self._max_model_len = plan.max_model_len
+        self._vocab_size = config.model_info.vocab_size
         self._strategy: SchedulerStrategy = plugins.get("scheduler_strategies", config.scheduler.scheduling_policy)()
         self._max_active = config.scheduler.max_num_active_seqs or config.scheduler.max_num_seqs
         self._events = KVEventRecorder() if config.cache.kv_events else None
@@ -84,7 +85,7 @@ class DefaultScheduler(Scheduler):
     # Requests come and go.
 
     def add_request(self, request: EngineCoreRequest) -> None:
-        check_request(request, self._limits, self._max_model_len)
+        check_request(request, self._limits, self._max_model_len, self._vocab_size)
         pending_ids = (output.request_id for output in self._pending_outputs)
         if request.request_id in self._requests or request.request_id in pending_ids:
             raise RequestError(f"request id {request.request_id[:80]!r} is in use; ids must be unique")

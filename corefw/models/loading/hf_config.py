@@ -4,28 +4,57 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from corefw.config.model_info import ModelFiles, ModelInfo
 from corefw.errors import ModelFormatError
-from corefw.models.loading.json_file import read_json_object
+from corefw.models.loading.config_reader import ConfigReader
+from corefw.models.loading.hf_generation import sampling_defaults
+from corefw.models.loading.hf_rope import normalise_rope
 from corefw.models.loading.model_directory import INDEX_NAME, read_index
 from corefw.models.loading.safetensors_header import StoredTensor, read_safetensors_header
 
 __all__ = ["read_hf_info"]
 
 _HEAD = "lm_head.weight"
-_REQUIRED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings")
-_SAMPLING_KEYS = (
-    "do_sample",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "max_new_tokens",
-)
-_FLOAT_DTYPES = frozenset({"float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"})
+_BUILT_IN = frozenset({"LlamaForCausalLM", "MistralForCausalLM"})
+_MAX_WIDTH = 2**20
+_MAX_HEADS = 2**16
+_MAX_POSITION = 2**31
+_REQUIRED = {
+    "hidden_size": _MAX_WIDTH,
+    "num_hidden_layers": 4096,
+    "num_attention_heads": _MAX_HEADS,
+    "vocab_size": 2**24,
+    "max_position_embeddings": _MAX_POSITION,
+}
+_OPTIONAL = {
+    "intermediate_size": _MAX_WIDTH,
+    "num_key_value_heads": _MAX_HEADS,
+    "head_dim": _MAX_HEADS,
+    "sliding_window": _MAX_POSITION,
+}
+_FLAGS = ("attention_bias", "mlp_bias", "tie_word_embeddings", "use_sliding_window")
+_ATTENTION_KINDS = frozenset({"full_attention", "sliding_attention"})
+# What configurations may say; models of plugins may have such layers.
+_LAYER_KINDS = _ATTENTION_KINDS | {
+    "attention",
+    "chunked_attention",
+    "compressed_sparse_attention",
+    "conv",
+    "dense",
+    "heavily_compressed_attention",
+    "hybrid",
+    "linear_attention",
+    "mamba",
+    "moe",
+    "sparse",
+}
+_QUANTISED = ("quantization_config", "compression_config")
+_FLOAT_DTYPES = frozenset({"float64", "float32", "float16", "bfloat16"})
+_DECLARED_DTYPES = {name: name for name in _FLOAT_DTYPES} | {"double": "float64", "float": "float32", "half": "float16"}
+# What old checkpoints store beside the weights under names that end like theirs: causal masks.
+_MASKS = (".attn.bias", ".masked_bias")
 # What these families' configuration classes assume when an old config.json leaves it out.
 _LLAMA_DEFAULTS = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "attention_bias": False, "mlp_bias": False}
 _QWEN2_DEFAULTS = {
@@ -71,58 +100,51 @@ def read_hf_info(files: ModelFiles, loader: str) -> ModelInfo:
             says.
     """
     root = Path(files.root)
-    reader = _ConfigReader(root / "config.json")
+    reader = ConfigReader.of_file(root / "config.json")
+    architecture = _architecture(reader)
+    _refuse_quantised(reader)
     tensors = _read_headers(root, files.weights)
-    config = _normalise(reader, tensors)
-    generation_path = root / "generation_config.json"
-    generation = _ConfigReader(generation_path) if generation_path.is_file() else None
-    eos_ids = (generation.token_ids("eos_token_id") if generation else ()) or reader.token_ids("eos_token_id")
-    bos_ids = reader.token_ids("bos_token_id") or (generation.token_ids("bos_token_id") if generation else ())
+    config = _normalise(reader, architecture, tensors)
+    generation = _generation_config(root)
+    eos_ids = generation.token_ids("eos_token_id") or reader.token_ids("eos_token_id")
+    bos_ids = reader.token_ids("bos_token_id") or generation.token_ids("bos_token_id")
     return ModelInfo(
         files=files,
         loader=loader,
-        architecture=reader.architecture(),
+        architecture=architecture,
         hf_config=config,
-        checkpoint_dtype=_checkpoint_dtype(config, tensors),
+        checkpoint_dtype=_checkpoint_dtype(reader, tensors),
         max_position=config["max_position_embeddings"],
         vocab_size=config["vocab_size"],
         eos_ids=eos_ids,
         bos_id=bos_ids[0] if bos_ids else None,
-        generation_config=_sampling_defaults(generation),
+        generation_config=sampling_defaults(generation),
     )
 
 
-class _ConfigReader:
-    """A JSON configuration, and errors that name its file and key."""
+def _generation_config(root: Path) -> ConfigReader:
+    """Without the file, an empty one."""
+    path = root / "generation_config.json"
+    return ConfigReader.of_file(path) if path.exists() or path.is_symlink() else ConfigReader(path, {})
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.values = read_json_object(path)
 
-    def fail(self, key: str, what: str) -> NoReturn:
-        raise ModelFormatError(f"{self.path}: key {key!r} {what}; fetch the model again or correct the file")
+def _architecture(reader: ConfigReader) -> str:
+    names = reader.values.get("architectures")
+    if not isinstance(names, list) or not names or not isinstance(names[0], str) or not names[0].isidentifier():
+        reader.fail("architectures", "must be a list with the name of the model's class, such as LlamaForCausalLM")
+    if len(names[0]) > 256:
+        reader.fail("architectures", f"has a name of {len(names[0])} characters, expected at most 256")
+    return names[0]
 
-    def architecture(self) -> str:
-        names = self.values.get("architectures")
-        if not isinstance(names, list) or not names or not isinstance(names[0], str) or not names[0]:
-            self.fail("architectures", "must be a list with the name of the model's class, such as LlamaForCausalLM")
-        return names[0]
 
-    def size(self, key: str) -> int:
-        value = self.values.get(key)
-        if value is None:
-            self.fail(key, "is missing")
-        if type(value) is not int or value < 1:
-            self.fail(key, f"is {str(value)[:40]!r}, expected a whole number from 1")
-        return value
-
-    def token_ids(self, key: str) -> tuple[int, ...]:
-        value = self.values.get(key)
-        ids = value if isinstance(value, list) else [] if value is None else [value]
-        for token_id in ids:
-            if type(token_id) is not int or token_id < 0:
-                self.fail(key, f"is {str(value)[:40]!r}, expected a token id or a list of them")
-        return tuple(dict.fromkeys(ids))
+def _refuse_quantised(reader: ConfigReader) -> None:
+    for key in _QUANTISED:
+        if reader.has(key):
+            reader.fail(
+                key,
+                "says that the weights are quantised, which .safetensors models can't be here; use the "
+                "model as it was before quantisation, or a .gguf version",
+            )
 
 
 def _read_headers(root: Path, weights: tuple[str, ...]) -> dict[str, StoredTensor]:
@@ -134,53 +156,91 @@ def _read_headers(root: Path, weights: tuple[str, ...]) -> dict[str, StoredTenso
                 "fetch the whole model directory again"
             )
     tensors: dict[str, StoredTensor] = {}
-    for header in by_file.values():
+    for shard, header in by_file.items():
+        for tensor in header.values():
+            _check_stored_dtype(root / shard, tensor)
         tensors.update(header)
     return tensors
 
 
-def _normalise(reader: _ConfigReader, tensors: dict[str, StoredTensor]) -> dict[str, Any]:
+def _check_stored_dtype(path: Path, tensor: StoredTensor) -> None:
+    """Whole numbers and float8 need scales; taken as they are, they would make a model that talks nonsense."""
+    is_weight = tensor.name.endswith(("weight", "bias")) and not tensor.name.endswith(_MASKS)
+    if is_weight and tensor.dtype not in _FLOAT_DTYPES:
+        raise ModelFormatError(
+            f"{path}: tensor {tensor.name[:80]!r} has the dtype {tensor.dtype}, expected one of "
+            f"{', '.join(sorted(_FLOAT_DTYPES))}; quantised weights are supported in .gguf files only"
+        )
+
+
+def _normalise(reader: ConfigReader, architecture: str, tensors: dict[str, StoredTensor]) -> dict[str, Any]:
     """A copy in which what layers ask for is always there, whichever transformers version wrote the file."""
-    config = dict(reader.values)
-    for key in _REQUIRED:
-        config[key] = reader.size(key)
-    for key, default in _FAMILY_DEFAULTS.get(str(config.get("model_type")), {}).items():
-        config.setdefault(key, default)
-    if config.get("num_key_value_heads") is None:
-        config["num_key_value_heads"] = config["num_attention_heads"]
-    if config.get("head_dim") is None:
-        if config["hidden_size"] % config["num_attention_heads"]:
-            reader.fail("num_attention_heads", "doesn't divide hidden_size, and there is no head_dim")
-        config["head_dim"] = config["hidden_size"] // config["num_attention_heads"]
+    built_in = architecture in _BUILT_IN
+    family = "llama" if built_in else str(reader.values.get("model_type"))[:40]
+    config = {**_FAMILY_DEFAULTS.get(family, {}), **reader.values}
+    _check_sizes(reader, built_in=built_in)
+    _check_numbers_and_flags(reader)
+    _derive_heads(reader, config)
     config.setdefault("sliding_window", None)
-    _normalise_rope(config)
-    _normalise_head(reader, config, tensors)
+    _check_layer_types(reader, config["num_hidden_layers"], _ATTENTION_KINDS if built_in else _LAYER_KINDS)
+    normalise_rope(reader, config, built_in=built_in)
+    _normalise_head(reader, architecture, config, tensors)
     return config
 
 
-def _normalise_rope(config: dict[str, Any]) -> None:
-    """``rope_theta`` and ``rope_scaling`` also where only ``rope_parameters`` (transformers 5) is written."""
-    parameters = config.get("rope_parameters")
-    if isinstance(parameters, dict) and not any(isinstance(value, dict) for value in parameters.values()):
-        config["rope_theta"] = parameters.get("rope_theta", config.get("rope_theta", 10000.0))
-        scaling = {key: value for key, value in parameters.items() if key != "rope_theta"}
-        if "partial_rotary_factor" in scaling:
-            config["partial_rotary_factor"] = scaling.pop("partial_rotary_factor")
-        config["rope_scaling"] = scaling
-    config["rope_scaling"] = _named_scaling(config.get("rope_scaling"))
+def _check_sizes(reader: ConfigReader, *, built_in: bool) -> None:
+    for key, high in _REQUIRED.items():
+        reader.whole(key, high)
+    for key, high in _OPTIONAL.items():
+        if reader.has(key) or (built_in and key == "intermediate_size"):
+            reader.whole(key, high)
 
 
-def _named_scaling(scaling: Any) -> dict[str, Any] | None:
-    """The kind under ``rope_type``, whichever of its two names was used; None for no scaling."""
-    if not isinstance(scaling, dict):
-        return None
-    named = {key: value for key, value in scaling.items() if key != "type"}
-    named.setdefault("rope_type", scaling.get("type") or "default")
-    return None if named["rope_type"] == "default" else named
+def _check_numbers_and_flags(reader: ConfigReader) -> None:
+    for key in ("rms_norm_eps", "rope_theta"):
+        if key in reader.values:
+            reader.number(key)
+    if reader.has("partial_rotary_factor"):
+        reader.number("partial_rotary_factor", high=1.0)
+    for key in _FLAGS:
+        if key in reader.values:
+            reader.flag(key)
 
 
-def _normalise_head(reader: _ConfigReader, config: dict[str, Any], tensors: dict[str, StoredTensor]) -> None:
-    if not reader.architecture().endswith("ForCausalLM"):
+def _derive_heads(reader: ConfigReader, config: dict[str, Any]) -> None:
+    heads = config["num_attention_heads"]
+    if config.get("num_key_value_heads") is None:
+        config["num_key_value_heads"] = heads
+    if heads % config["num_key_value_heads"]:
+        reader.refuse("num_key_value_heads", f"a divisor of num_attention_heads, which is {heads}")
+    if config.get("head_dim") is None:
+        if config["hidden_size"] % heads:
+            reader.fail(
+                "num_attention_heads",
+                f"is {heads}, which doesn't divide hidden_size ({config['hidden_size']}), and there is no head_dim",
+            )
+        config["head_dim"] = config["hidden_size"] // heads
+
+
+def _check_layer_types(reader: ConfigReader, num_layers: int, known: frozenset[str]) -> None:
+    kinds = reader.values.get("layer_types")
+    if kinds is None:
+        return
+    accepted = f"a list of {num_layers} (num_hidden_layers) words, each one of {', '.join(sorted(known))}"
+    if not isinstance(kinds, list) or len(kinds) != num_layers:
+        reader.refuse("layer_types", accepted)
+    for index, kind in enumerate(kinds):
+        if not isinstance(kind, str) or kind not in known:
+            shown = repr(kind[:40]) if isinstance(kind, str) else type(kind).__name__
+            reader.fail(f"layer_types[{index}]", f"is {shown}, expected {accepted}")
+    if "sliding_attention" in kinds and not reader.has("sliding_window"):
+        reader.refuse("sliding_window", "a number of tokens, as layer_types names sliding_attention")
+
+
+def _normalise_head(
+    reader: ConfigReader, architecture: str, config: dict[str, Any], tensors: dict[str, StoredTensor]
+) -> None:
+    if not architecture.endswith("ForCausalLM"):
         return
     tied = config.setdefault("tie_word_embeddings", _HEAD not in tensors)
     if not tied and _HEAD not in tensors:
@@ -190,10 +250,11 @@ def _normalise_head(reader: _ConfigReader, config: dict[str, Any], tensors: dict
         )
 
 
-def _checkpoint_dtype(config: dict[str, Any], tensors: dict[str, StoredTensor]) -> str:
-    declared = str(config.get("dtype") or config.get("torch_dtype") or "").removeprefix("torch.")
-    if declared in _FLOAT_DTYPES:
-        return declared
+def _checkpoint_dtype(reader: ConfigReader, tensors: dict[str, StoredTensor]) -> str:
+    declared = [_declared_dtype(reader, key) for key in ("dtype", "torch_dtype")]
+    named = next((name for name in declared if name is not None), None)
+    if named is not None:
+        return named
     elements: Counter[str] = Counter()
     for tensor in tensors.values():
         if tensor.dtype in _FLOAT_DTYPES:
@@ -201,8 +262,12 @@ def _checkpoint_dtype(config: dict[str, Any], tensors: dict[str, StoredTensor]) 
     return elements.most_common(1)[0][0] if elements else "float32"
 
 
-def _sampling_defaults(generation: _ConfigReader | None) -> dict[str, Any]:
-    if generation is None:
-        return {}
-    found = {key: generation.values.get(key) for key in _SAMPLING_KEYS}
-    return {key: value for key, value in found.items() if isinstance(value, bool | int | float)}
+def _declared_dtype(reader: ConfigReader, key: str) -> str | None:
+    """None where the key says nothing or ``auto``."""
+    value = reader.values.get(key)
+    if value in (None, "auto"):
+        return None
+    name = _DECLARED_DTYPES.get(value.removeprefix("torch.")) if isinstance(value, str) else None
+    if name is None:
+        reader.refuse(key, f"auto or one of {', '.join(sorted(_FLOAT_DTYPES))}")
+    return name

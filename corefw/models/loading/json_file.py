@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +15,14 @@ __all__ = ["read_json_object"]
 _MAX_BYTES = 256 << 20
 
 
-def read_json_object(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path, *, max_bytes: int = _MAX_BYTES) -> dict[str, Any]:
     """A JSON object.
 
     Raises:
-        ModelFormatError: missing, unreadable, too large, not JSON, or not an object.
+        ModelFormatError: missing, no regular file, unreadable, too large, not JSON, or not an object.
     """
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise ModelFormatError(f"{path}: is larger than {_MAX_BYTES >> 20} MiB, that isn't a model's file")
-        value = json.loads(path.read_bytes())
+        value = json.loads(_read_bounded(path, max_bytes))
     except FileNotFoundError as error:
         raise ModelFormatError(f"{path}: is missing; fetch the whole model directory again") from error
     except OSError as error:
@@ -32,3 +32,15 @@ def read_json_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ModelFormatError(f"{path}: holds a JSON {type(value).__name__}, expected an object; fetch it again")
     return value
+
+
+def _read_bounded(path: Path, max_bytes: int) -> bytes:
+    # Opening a FIFO would wait for a writer, and the kind of the file may change between a look and the opening.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ModelFormatError(f"{path}: isn't a regular file, which a model's file must be; fetch it again")
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise ModelFormatError(f"{path}: is larger than {max_bytes >> 20} MiB, that isn't a model's file")
+    return data

@@ -34,6 +34,8 @@ __all__ = [
     "ChatTopLogprob",
 ]
 
+# The renderer gives these to every template.
+_OWN_TEMPLATE_VARIABLES = frozenset({"messages", "add_generation_prompt", "bos_token", "eos_token"})
 # The API's own limit.
 MAX_TOP_LOGPROBS = 20
 
@@ -51,6 +53,7 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
     def to_sampling_params(self, defaults: SamplingDefaults, limits: ServerConfig, vocab_size: int) -> SamplingParams:
         """Check the fields and say how tokens are chosen. ``max_completion_tokens`` wins over ``max_tokens``."""
         self.check(limits)
+        self._check_template_kwargs()
         max_tokens = self.max_tokens
         if self.max_completion_tokens is not None:
             max_tokens = self.max_completion_tokens
@@ -64,6 +67,14 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
             prompt_logprobs=self.prompt_logprobs,
             vocab_size=vocab_size,
         )
+
+    def _check_template_kwargs(self) -> None:
+        taken = sorted(_OWN_TEMPLATE_VARIABLES & (self.chat_template_kwargs or {}).keys())
+        if taken:
+            raise RequestError(
+                f"chat_template_kwargs must not have {taken[0]}, which the server itself sets; leave it out",
+                param=f"chat_template_kwargs.{taken[0]}",
+            )
 
     def _num_logprobs(self, limits: ServerConfig) -> int | None:
         unlimited = limits.max_logprobs == ALL_LOGPROBS

@@ -230,3 +230,17 @@ def test_the_official_client_raises_when_a_stream_breaks() -> None:
             received.extend(part for part in stream)
         assert received
         assert all(choice.finish_reason is None for part in received for choice in part.choices)
+
+
+@pytest.mark.parametrize("name", ["messages", "add_generation_prompt", "bos_token", "eos_token"])
+def test_template_variables_of_the_server_are_not_the_clients(server: Running, name: str) -> None:
+    message = {"role": "user", "content": "a"}
+    answer = server.post("chat/completions", {"messages": [message], "chat_template_kwargs": {"x": 1, name: "y"}})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == f"chat_template_kwargs.{name}"
+
+
+def test_messages_that_are_too_long_are_named(server: Running) -> None:
+    answer = server.post("chat/completions", {"messages": [{"role": "user", "content": "a" * 3000}]})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "messages"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import resource
 from collections.abc import Iterator
 from typing import Any
 
@@ -265,7 +267,9 @@ def test_the_models_own_sampling_values_apply_where_the_request_is_silent() -> N
 
 
 def test_every_steering_field_reaches_the_engine() -> None:
-    engine = scripted()
+    config = engine_config()
+    config = dataclasses.replace(config, scheduler=dataclasses.replace(config.scheduler, scheduling_policy="other"))
+    engine = scripted(config=config)
     body = {
         "temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 11, "max_tokens": 9, "min_tokens": 2,
         "ignore_eos": True, "stop_token_ids": [5], "priority": -3, "cache_salt": "mine",
@@ -285,6 +289,37 @@ def test_too_many_sequences_in_one_request_are_refused() -> None:
         assert server.post("completions", {"prompt": ["a"] * 4, "n": 3}).status_code == 400
         assert engine.requests == []
         assert server.post("completions", {"prompt": ["a"] * 4, "n": 2}).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_too_many_sequences_are_refused_before_anything_is_made_for_them(stream: bool) -> None:
+    body = {"prompt": ["a" * 200] * 2000, "n": 128, "stream": stream}
+    with serving(scripted()) as server:
+        assert server.post("completions", {**body, "n": 1, "prompt": [""]}).status_code == 400
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        answer = server.post("completions", body)
+        grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "n")
+    assert grown_kib < 16 * 1024
+
+
+def test_a_prompt_too_long_is_named(server: Running) -> None:
+    def param(prompt: Any) -> Any:
+        answer = server.post("completions", {"prompt": prompt, "max_tokens": 1})
+        assert answer.json()["error"]["code"] == "context_length_exceeded"
+        return answer.json()["error"]["param"]
+
+    assert param("a" * 3000) == "prompt"
+    assert param(["a", "a" * 3000]) == "prompt[1]"
+    assert param([[1], [2], [3] * 3000]) == "prompt[2]"
+
+
+@pytest.mark.parametrize("priority", [1, -1])
+def test_a_priority_that_would_be_ignored_is_refused(server: Running, priority: int) -> None:
+    answer = server.post("completions", {"prompt": "a", "priority": priority})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "priority")
+    assert "--scheduling-policy" in answer.json()["error"]["message"]
+    assert server.post("completions", {"prompt": "a", "priority": 0}).status_code == 200
 
 
 def test_client_request_ids_name_the_answer_but_never_clash() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import corefw
 from corefw.interfaces.selection import Rejected, Selection
+from corefw.plugin_system.groups import GROUPS_BY_NAME
 from corefw.plugin_system.manager import PluginManager
-from tests.server.serving import scripted, serving
+from tests.server.serving import engine_config, scripted, serving
 
 
 def test_health_and_ping_are_well_while_the_engine_lives() -> None:
@@ -44,6 +47,28 @@ def test_the_report_lists_plugins_with_states_and_choices_with_reasons() -> None
     ]
 
 
-def test_the_report_is_empty_without_a_manager() -> None:
-    with serving(scripted()) as server:
-        assert server.get("/plugins").json() == {"plugins": [], "selections": []}
+def test_the_report_tells_which_plugins_are_in_use() -> None:
+    manager = PluginManager.discover("")
+    group = GROUPS_BY_NAME["platform_plugins"]
+    first, second = manager.names("platform_plugins")[0], "somebody_else"
+    manager.record(Selection(group.what, first, "asked first", (Rejected(second, "no device"),)))
+    with serving(scripted(), plugins=manager) as server:
+        report = server.get("/plugins").json()
+    rows = {(plugin["group"], plugin["name"]): plugin for plugin in report["plugins"]}
+    assert rows["platform_plugins", first]["state"] == "active"
+    assert rows["platform_plugins", first]["reason"] == "asked first"
+
+
+def test_the_report_has_the_decisions_of_configuration_and_core() -> None:
+    config = dataclasses.replace(engine_config(), decisions=(("dtype", "float32", "the checkpoint's"),))
+    plan = dataclasses.replace(scripted().plan, decisions=(("attention", "naive", "the only one"),))
+    with serving(scripted(config=config, plan=plan)) as server:
+        report = server.get("/plugins").json()
+    assert report == {
+        "plugins": [],
+        "selections": [],
+        "decisions": [
+            {"what": "dtype", "chosen": "float32", "why": "the checkpoint's"},
+            {"what": "attention", "chosen": "naive", "why": "the only one"},
+        ],
+    }

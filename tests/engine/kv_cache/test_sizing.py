@@ -224,3 +224,8 @@ def test_a_window_lets_a_longer_context_fit() -> None:
     assert full.max_model_len == 32
     # A step of 4 tokens and the window's 5 before it touch 4 blocks at most; 12 are left for the other layer.
     assert mixed_plan.max_model_len == 48
+
+
+def test_a_context_without_room_for_prompt_and_output_is_refused_with_the_least() -> None:
+    with pytest.raises(ConfigError, match=r"a context of 1 .* at least 2 tokens"):
+        plan_runtime(cache_config(max_model_len=1), [report(10**9)], plugins())

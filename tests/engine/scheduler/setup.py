@@ -71,7 +71,7 @@ def make_config(
         hf_config={},
         checkpoint_dtype="float32",
         max_position=64,
-        vocab_size=100,
+        vocab_size=1_000_000_000,
         eos_ids=(0,),
     )
     return EngineConfig(

@@ -9,13 +9,14 @@ from corefw.messages.request import EngineCoreRequest
 from corefw.messages.sampling import SamplingParams
 from tests.engine.scheduler.setup import make_request
 
+VOCAB_SIZE = 1_000_000_000
 LIMITS = SchedulerConfig(max_num_batched_tokens=8)
 WHOLE = SchedulerConfig(max_num_batched_tokens=8, enable_chunked_prefill=False)
 
 
 def refusal(request: EngineCoreRequest, limits: SchedulerConfig = LIMITS) -> RequestError | None:
     try:
-        check_request(request, limits, max_model_len=20)
+        check_request(request, limits, max_model_len=20, vocab_size=VOCAB_SIZE)
     except RequestError as error:
         return error
     return None
@@ -56,3 +57,14 @@ def test_without_chunks_a_prompt_longer_than_a_step_is_refused_and_the_remedy_na
 
 def test_outputs_that_come_with_a_request_do_not_get_it_refused() -> None:
     assert refusal(make_request("a", 8, prior_output_ids=[1] * 9), WHOLE) is None
+
+
+@pytest.mark.parametrize("wrong", [-1, VOCAB_SIZE, 2**40])
+def test_ids_without_an_embedding_are_refused_wherever_they_come_from(wrong: int) -> None:
+    prompt = EngineCoreRequest(request_id="a", prompt_ids=[5, wrong], params=SamplingParams())
+    prior = EngineCoreRequest(request_id="a", prompt_ids=[5], params=SamplingParams(), prior_output_ids=[9, wrong])
+    for request in (prompt, prior):
+        error = refusal(request)
+        assert error is not None
+        assert f"[0, {VOCAB_SIZE - 1}]" in error.message
+    assert refusal(EngineCoreRequest(request_id="a", prompt_ids=[0, VOCAB_SIZE - 1], params=SamplingParams())) is None

@@ -114,8 +114,11 @@ def test_end_tokens_come_from_the_configuration_when_the_other_file_has_none(tmp
         ({"without": ("hidden_size",)}, "key 'hidden_size' is missing"),
         ({"without": ("max_position_embeddings",)}, "key 'max_position_embeddings' is missing"),
         ({"config": {"vocab_size": "many"}}, "key 'vocab_size' is 'many'"),
-        ({"config": {"num_hidden_layers": 0}}, "key 'num_hidden_layers' is '0'"),
-        ({"config": {"num_attention_heads": 5}}, "key 'num_attention_heads' doesn't divide"),
+        ({"config": {"num_hidden_layers": 0}}, "key 'num_hidden_layers' is 0, expected"),
+        (
+            {"config": {"num_attention_heads": 5, "num_key_value_heads": 1}},
+            "key 'num_attention_heads' is 5, which doesn't divide",
+        ),
         ({"config": {"eos_token_id": "</s>"}}, "key 'eos_token_id' is '</s>'"),
         ({"arrays": dict(llama_arrays(tied=True))}, "'lm_head.weight' is missing, though tie_word_embeddings"),
     ],

@@ -1,0 +1,36 @@
+"""A parser whose errors are one sentence with the nearest flag, like all of corefw's."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+__all__ = ["Parser"]
+
+_USAGE_ERROR = 2
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse without abbreviations and without a page of usage before each error."""
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(**{**keywords, "allow_abbrev": False})
+
+    def error(self, message: str) -> NoReturn:
+        """Print the sentence and where help is; exit with 2."""
+        print(f"{self.prog}: error: {message}; see {self.prog} --help", file=sys.stderr)
+        sys.exit(_USAGE_ERROR)
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None):  # type: ignore[no-untyped-def, override]  # overloaded in typeshed
+        """Leave nothing over: an unknown flag is this parser's error, not its parent's."""
+        parsed, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unknown: {' '.join(rest)[:200]}{self._hint(rest[0])}")
+        return parsed, rest
+
+    def _hint(self, word: str) -> str:
+        near = difflib.get_close_matches(word.partition("=")[0], self._option_string_actions, n=1)
+        return f"; did you mean {near[0]}?" if near else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ class SamplingDefaults:
 
 
 def _default_top_k(value: float) -> int:
-    if value not in range(-1, 2**63):  # NaN and infinity aren't either
+    if not (math.isfinite(value) and value == int(value) and -1 <= value < 2**63):
         raise ConfigError(f"generation_config: top_k must be a whole number from -1, got {str(value)[:40]}")
     return max(0, int(value))
 

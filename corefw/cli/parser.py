@@ -6,7 +6,7 @@ import argparse
 import difflib
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 __all__ = ["Parser"]
 
@@ -16,8 +16,8 @@ _USAGE_ERROR = 2
 class Parser(argparse.ArgumentParser):
     """argparse without abbreviations and without a page of usage before each error."""
 
-    def __init__(self, *args: object, **keywords: object) -> None:
-        super().__init__(*args, allow_abbrev=False, **keywords)  # type: ignore[arg-type]
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(**{**keywords, "allow_abbrev": False})
 
     def error(self, message: str) -> NoReturn:
         """Print the sentence and where help is; exit with 2."""

@@ -163,7 +163,7 @@ class SamplingDefaults:
 
 
 def _default_top_k(value: float) -> int:
-    if value not in range(-1, 2**63):  # NaN and infinity aren't either
+    if not -1 <= value < 2**63 or int(value) != value:  # NaN and infinity are in no range
         raise ConfigError(f"generation_config: top_k must be a whole number from -1, got {str(value)[:40]}")
     return max(0, int(value))
 

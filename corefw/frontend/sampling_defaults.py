@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -71,7 +70,7 @@ class SamplingDefaults:
 
 
 def _default_top_k(value: float) -> int:
-    if not (math.isfinite(value) and value == int(value) and -1 <= value < 2**63):
+    if not -1 <= value < 2**63 or int(value) != value:  # NaN and infinity are in no range
         raise ConfigError(f"generation_config: top_k must be a whole number from -1, got {str(value)[:40]}")
     return max(0, int(value))
 

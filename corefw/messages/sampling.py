@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
@@ -24,7 +23,8 @@ __all__ = [
 
 # Temperatures below this are greedy. One constant for both meanings: choosing greedy rows, and never dividing by ~0.
 GREEDY_EPS = 1e-5
-MAX_SEED = 2**63 - 1
+_MAX_INT = 2**63 - 1  # what a message can carry
+MAX_SEED = _MAX_INT
 # As a number of log-probabilities: those of the whole vocabulary.
 ALL_LOGPROBS = -1
 MAX_LOGIT_BIAS = 100.0
@@ -186,6 +186,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
                 )
         if any(not text for text in self.stop):
             raise RequestError("a stop string must not be empty; leave it out instead", param="stop")
+        if any(not 0 <= token_id <= _MAX_INT for token_id in self.stop_token_ids):
+            raise RequestError(f"stop_token_ids must be in [0, {_MAX_INT}]", param="stop_token_ids")
         if self.stop and not self.detokenize:
             raise RequestError("stop strings need detokenize; use stop_token_ids instead", param="stop")
 
@@ -222,12 +224,19 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 def _check_range(name: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:
-    inside = math.isfinite(value) and (value > low if low_open else value >= low) and value <= high
-    if not inside:
+    # Compared before anything else: a whole number beyond every float can't be converted, and NaN is within no range.
+    if not (low < value if low_open else low <= value) or not value <= high:
         bracket = "(" if low_open else "["
-        raise RequestError(f"{name} must be in {bracket}{low:g}, {high:g}], got {value:g}", param=name)
+        raise RequestError(f"{name} must be in {bracket}{low:g}, {high:g}], got {_shown(value)}", param=name)
 
 
 def _check_int(name: str, value: int, low: int) -> None:
-    if value < low or value > MAX_SEED:
-        raise RequestError(f"{name} must be a whole number of at least {low}", param=name)
+    if not low <= value <= _MAX_INT:
+        raise RequestError(f"{name} must be a whole number in [{low}, {_MAX_INT}], got {_shown(value)}", param=name)
+
+
+def _shown(value: float) -> str:
+    """In full precision, so that a value just outside doesn't look like one inside; bounded."""
+    if isinstance(value, int) and abs(value) >= 2**80:
+        return f"a number of {value.bit_length()} bits"
+    return repr(value)

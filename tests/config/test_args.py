@@ -32,13 +32,23 @@ def test_a_flag_given_twice_collects_where_the_option_is_a_tuple() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("1000", 1000), ("4GiB", 4 * 2**30), ("2G", 2 * 10**9), ("512 MiB", 512 * 2**20), ("1.5k", 1500), ("8kib", 8192)],
+    [
+        ("1000", 1000),
+        ("4GiB", 4 * 2**30),
+        ("2G", 2 * 10**9),
+        ("512 MiB", 512 * 2**20),
+        ("1.5k", 1500),
+        ("2TiB", 2**41),
+        ("3T", 3 * 10**12),
+        ("9223372036854775807", 2**63 - 1),
+        ("8kib", 8192),
+    ],
 )
 def test_sizes_are_read_with_their_units(text: str, expected: int) -> None:
     assert parse_bytes(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "4TB", "-1x", "1e999", "four", "nan"])
+@pytest.mark.parametrize("text", ["", "GiB", "4PB", "-1x", "1e999", "four", "nan"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is not a size"):
         parse_bytes(text)

@@ -10,10 +10,10 @@ from corefw.errors import ConfigError
     ("settings", "message"),
     [
         ({"watermark": 1.0}, "--watermark must be at least 0 and below 1, got 1"),
-        ({"watermark": -0.1}, "--watermark must be at least 0 and below 1, got -0.1"),
+        ({"watermark": -0.1}, r"--watermark must be in \[0, 1\], got -0.1"),
         ({"max_num_seqs": 4, "max_num_active_seqs": 5}, "at most --max-num-seqs 4, got 5"),
-        ({"max_num_active_seqs": 0}, "--max-num-active-seqs must be at least 1"),
-        ({"long_prefill_token_threshold": -1}, "--long-prefill-token-threshold .* must be at least 0, got -1"),
+        ({"max_num_active_seqs": 0}, r"--max-num-active-seqs must be in \[1, 65536\], got 0"),
+        ({"long_prefill_token_threshold": -1}, r"--long-prefill-token-threshold must be in \[0, 1048576\], got -1"),
         (
             {"long_prefill_token_threshold": 5, "enable_chunked_prefill": False},
             "--long-prefill-token-threshold 5 cuts prompts, which --no-enable-chunked-prefill forbids",

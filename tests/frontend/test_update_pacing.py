@@ -23,6 +23,7 @@ def _update(ids: list[int], last: bool) -> GenerationUpdate:
         stop_reason=None,
         num_prompt_tokens=1,
         num_cached_tokens=0,
+        extra={},
     )
 
 

@@ -175,15 +175,18 @@ def test_a_call_arrives_with_its_arguments(message: UtilityCall) -> None:
 @fast
 @given(
     hf_config=extras,
-    served_model_name=st.none() | texts,
+    served_model_name=st.none() | st.text(st.characters(exclude_categories=("C", "Z")), min_size=1),
     block_size=st.none() | st.integers(1, 64),
     enable_prefix_caching=st.booleans(),
-    generation_config=extras,
+    generation_config=st.text(st.characters(exclude_categories=("C", "Z")), min_size=1),
+    stated_by_model=extras,
     eos_ids=token_lists.map(tuple),
     resolved=st.lists(resolved_plugins, max_size=2).map(tuple),
 )
-def test_a_configuration_arrives_exactly(**overrides: Any) -> None:
-    config = dataclasses.replace(fake_config(**overrides), decisions=(("dtype", "float32", "set by --dtype"),))
+def test_a_configuration_arrives_exactly(stated_by_model: dict[str, Any], **overrides: Any) -> None:
+    config = fake_config(**overrides)
+    info = dataclasses.replace(config.model_info, generation_config=stated_by_model)
+    config = dataclasses.replace(config, model_info=info, decisions=(("dtype", "float32", "set by --dtype"),))
     received = through(EngineConfig, config)
     assert received == config
     assert type(received.model_info.files.weights) is tuple

@@ -85,3 +85,31 @@ def test_a_prompt_alone_can_be_scored_and_a_text_without_detokenising_not_search
 def test_a_repetition_that_cant_be_looked_for_is_refused(values: dict[str, int]) -> None:
     with pytest.raises(RequestError, match="repetition_detection"):
         RepetitionDetection(**values)
+
+
+@pytest.mark.parametrize(
+    ("field", "low"), [("n", 1), ("top_k", 0), ("max_tokens", 1), ("min_tokens", 0), ("logprobs", -1)]
+)
+@pytest.mark.parametrize("value", [2**63, 2**64, 10**4000])
+def test_a_number_that_is_too_large_is_told_the_upper_bound(field: str, low: int, value: int) -> None:
+    with pytest.raises(RequestError, match=rf"^{field} must be a whole number in \[{low}, {2**63 - 1}\]") as caught:
+        SamplingParams(**{field: value})
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("field", ["temperature", "top_p", "min_p"])
+@pytest.mark.parametrize("value", [10**400, -(10**400), math.nan, math.inf])
+def test_no_number_is_too_strange_to_be_refused(field: str, value: float) -> None:
+    with pytest.raises(RequestError, match=rf"^{field} must be in ") as caught:
+        SamplingParams(**{field: value})
+    assert len(str(caught.value)) < 200
+
+
+def test_a_value_just_outside_is_shown_in_full() -> None:
+    with pytest.raises(RequestError, match=r"top_p must be in \(0, 1\], got 1\.0000001$"):
+        SamplingParams(top_p=1.0000001)
+
+
+def test_a_stop_token_id_that_no_message_carries_is_refused() -> None:
+    with pytest.raises(RequestError, match="stop_token_ids must be in"):
+        SamplingParams(stop_token_ids=(2**63,))

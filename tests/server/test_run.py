@@ -200,3 +200,19 @@ async def test_the_engine_is_shut_down_when_the_server_cannot_be_built() -> None
     with pytest.raises(OSError, match="Bad file descriptor"):
         await serve(app, [listener], config, shut_down)
     assert num_shutdowns == 1
+
+
+def test_at_the_end_a_running_request_is_answered_and_one_behind_it_is_not() -> None:
+    body = b'{"prompt": "a", "max_tokens": 100}'
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with child(shutdown_timeout=10) as server:
+        address = ("127.0.0.1", int(server.url.rsplit(":", 1)[1]))
+        with socket.create_connection(address, timeout=10) as connection:
+            connection.sendall(head % len(body) + body + head % 100 + b'{"prompt"')
+            time.sleep(0.4)
+            status, seconds = server.signal_and_wait(signal.SIGTERM)
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert status == 0
+    assert seconds < 6
+    assert answer.count(b"HTTP/1.1") == 1
+    assert b'"completion_tokens":100' in answer

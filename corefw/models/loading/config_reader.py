@@ -18,6 +18,7 @@ __all__ = ["ConfigReader"]
 _MAX_CONFIG_BYTES = 16 << 20
 _MAX_SHOWN = 40
 _MAX_TOKEN_IDS = 1024
+_MAX_NUMBERS = 65536
 _TOKEN_ID_END = 2**31
 
 
@@ -73,6 +74,16 @@ class ConfigReader:
             least = f"above {low:g}" if low_open else f"from {low:g}"
             self.refuse(key, f"a finite number {least}" + ("" if high == math.inf else f" up to {high:g}"))
         return value
+
+    def numbers(self, key: str) -> list[float]:
+        """A list of finite numbers above 0."""
+        values = self.values.get(key)
+        if not isinstance(values, list) or not 1 <= len(values) <= _MAX_NUMBERS:
+            self.refuse(key, f"a list of 1 to {_MAX_NUMBERS} finite numbers above 0")
+        for index, value in enumerate(values):
+            if not _is_finite(value) or value <= 0:
+                self.fail(f"{key}[{index}]", f"is {_shown(value)}, expected a finite number above 0")
+        return values
 
     def flag(self, key: str) -> bool:
         """True or false."""

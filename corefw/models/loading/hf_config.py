@@ -17,7 +17,17 @@ from corefw.models.loading.safetensors_header import StoredTensor, read_safetens
 __all__ = ["read_hf_info"]
 
 _HEAD = "lm_head.weight"
-_BUILT_IN = frozenset({"LlamaForCausalLM", "MistralForCausalLM"})
+# corefw's own architectures → the family whose defaults theirs are.
+_BUILT_IN = {
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "mistral",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForCausalLM": "gemma3_text",
+    "Phi3ForCausalLM": "phi3",
+}
+_ROPE_BY_LAYER = "Gemma3ForCausalLM"
 _MAX_WIDTH = 2**20
 _MAX_HEADS = 2**16
 _MAX_POSITION = 2**31
@@ -34,6 +44,14 @@ _OPTIONAL = {
     "head_dim": _MAX_HEADS,
     "sliding_window": _MAX_POSITION,
 }
+# What only corefw's own architectures are known to mean by it.
+_BUILT_IN_NUMBERS = (
+    "query_pre_attn_scalar",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "rope_local_base_freq",
+)
+_BUILT_IN_SIZES = {"original_max_position_embeddings": 1, "sliding_window_pattern": 1, "max_window_layers": 0}
 _FLAGS = ("attention_bias", "mlp_bias", "tie_word_embeddings", "use_sliding_window")
 _ATTENTION_KINDS = frozenset({"full_attention", "sliding_attention"})
 # What configurations may say; models of plugins may have such layers.
@@ -176,14 +194,15 @@ def _check_stored_dtype(path: Path, tensor: StoredTensor) -> None:
 def _normalise(reader: ConfigReader, architecture: str, tensors: dict[str, StoredTensor]) -> dict[str, Any]:
     """A copy in which what layers ask for is always there, whichever transformers version wrote the file."""
     built_in = architecture in _BUILT_IN
-    family = "llama" if built_in else str(reader.values.get("model_type"))[:40]
+    family = _BUILT_IN.get(architecture) or str(reader.values.get("model_type"))[:40]
     config = {**_FAMILY_DEFAULTS.get(family, {}), **reader.values}
+    reader = ConfigReader(reader.path, dict(config))  # what is checked has the defaults filled in
     _check_sizes(reader, built_in=built_in)
-    _check_numbers_and_flags(reader)
+    _check_numbers_and_flags(reader, built_in=built_in)
     _derive_heads(reader, config)
     config.setdefault("sliding_window", None)
     _check_layer_types(reader, config["num_hidden_layers"], _ATTENTION_KINDS if built_in else _LAYER_KINDS)
-    normalise_rope(reader, config, built_in=built_in)
+    normalise_rope(reader, config, built_in=built_in, by_layer=not built_in or architecture == _ROPE_BY_LAYER)
     _normalise_head(reader, architecture, config, tensors)
     return config
 
@@ -196,12 +215,16 @@ def _check_sizes(reader: ConfigReader, *, built_in: bool) -> None:
             reader.whole(key, high)
 
 
-def _check_numbers_and_flags(reader: ConfigReader) -> None:
+def _check_numbers_and_flags(reader: ConfigReader, *, built_in: bool) -> None:
     for key in ("rms_norm_eps", "rope_theta"):
         if key in reader.values:
             reader.number(key)
     if reader.has("partial_rotary_factor"):
         reader.number("partial_rotary_factor", high=1.0)
+    for key in filter(reader.has, _BUILT_IN_NUMBERS if built_in else ()):
+        reader.number(key)
+    for key in filter(reader.has, _BUILT_IN_SIZES if built_in else ()):
+        reader.whole(key, _MAX_POSITION, low=_BUILT_IN_SIZES[key])
     for key in _FLAGS:
         if key in reader.values:
             reader.flag(key)

@@ -8,9 +8,9 @@ from corefw.models.loading.config_reader import ConfigReader
 
 __all__ = ["BUILT_IN_KINDS", "normalise_rope"]
 
-BUILT_IN_KINDS = frozenset({"default", "linear", "llama3"})
+BUILT_IN_KINDS = frozenset({"default", "dynamic", "linear", "llama3", "longrope", "yarn"})
 # What configurations may say; models of plugins may know how to compute it.
-_KINDS = BUILT_IN_KINDS | {"dynamic", "longrope", "mrope", "proportional", "su", "yarn"}
+_KINDS = BUILT_IN_KINDS | {"mrope", "proportional", "su"}
 _POSITIVE = (
     "rope_theta",
     "factor",
@@ -21,19 +21,27 @@ _POSITIVE = (
     "beta_slow",
 )
 _NEEDED = {
+    "dynamic": ("factor",),
     "linear": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "longrope": ("short_factor", "long_factor"),
+    "yarn": ("factor",),
 }
+_LISTS = ("short_factor", "long_factor")
+_WEIGHTS = ("mscale", "mscale_all_dim")
+_ORIGINAL = "original_max_position_embeddings"
 _MAX_POSITION = 2**31
+_LONGROPE_ONCE = ("su", "yarn")  # what older configurations call it
 
 
-def normalise_rope(reader: ConfigReader, config: dict[str, Any], *, built_in: bool) -> None:
+def normalise_rope(reader: ConfigReader, config: dict[str, Any], *, built_in: bool, by_layer: bool) -> None:
     """``rope_theta``, ``rope_scaling`` and ``partial_rotary_factor`` also where only ``rope_parameters`` is written.
 
     Args:
         reader: of the file.
         config: the copy that is changed; ``head_dim`` is there already.
         built_in: the architecture is one of corefw's own, which don't know every kind.
+        by_layer: the architecture may have parameters by kind of layer.
 
     Raises:
         ModelFormatError: a value that can't be computed with.
@@ -41,12 +49,12 @@ def normalise_rope(reader: ConfigReader, config: dict[str, Any], *, built_in: bo
     kinds = BUILT_IN_KINDS if built_in else _KINDS
     scaling = _checked(reader, "rope_scaling", kinds)
     if reader.has("rope_parameters") and reader.child("rope_parameters").values:
-        by_layer = reader.child("rope_parameters").values.values()
-        if not any(isinstance(value, dict) for value in by_layer):
+        parameters = reader.child("rope_parameters").values.values()
+        if not any(isinstance(value, dict) for value in parameters):
             scaling = _checked(reader, "rope_parameters", kinds)
             config["rope_theta"] = scaling.pop("rope_theta", config.get("rope_theta", 10000.0))
             config.pop("rope_parameters")
-        elif built_in:
+        elif not by_layer:
             reader.fail("rope_parameters", "has parameters by kind of layer, which this architecture doesn't support")
         else:
             _check_each_kind_of_layer(reader.child("rope_parameters"), kinds)
@@ -70,21 +78,40 @@ def _checked(parent: ConfigReader, key: str, kinds: frozenset[str]) -> dict[str,
         return {}
     reader = parent.child(key)
     name = "rope_type" if reader.has("rope_type") else "type"
-    kind = reader.choice(name, kinds) if reader.has(name) else "default"
-    for name in _POSITIVE:
-        if reader.has(name) or name in _NEEDED.get(kind, ()):
-            reader.number(name)
-    name = "original_max_position_embeddings"
-    if reader.has(name) or name in _NEEDED.get(kind, ()):
-        reader.whole(name, _MAX_POSITION)
-    if reader.has("partial_rotary_factor"):
-        reader.number("partial_rotary_factor", high=1.0)
+    if reader.has("long_factor") and reader.values.get(name) in _LONGROPE_ONCE:
+        kind = "longrope"
+    else:
+        kind = reader.choice(name, kinds) if reader.has(name) else "default"
+    _check_parameters(reader, _needed(parent, reader, kind))
     if kind == "llama3" and reader.values["high_freq_factor"] <= reader.values["low_freq_factor"]:
         reader.refuse("high_freq_factor", "a number above low_freq_factor")
     left_out = ("type", "rope_type")
     return {"rope_type": kind} | {
         name: value for name, value in reader.values.items() if name not in left_out and value is not None
     }
+
+
+def _needed(parent: ConfigReader, reader: ConfigReader, kind: str) -> tuple[str, ...]:
+    if kind == "yarn" and (reader.has(_ORIGINAL) or parent.has(_ORIGINAL)):
+        return ()  # the factor follows from both lengths
+    return _NEEDED.get(kind, ())
+
+
+def _check_parameters(reader: ConfigReader, needed: tuple[str, ...]) -> None:
+    for name in _POSITIVE:
+        if reader.has(name) or name in needed:
+            reader.number(name)
+    for name in _LISTS:
+        if reader.has(name) or name in needed:
+            reader.numbers(name)
+    if reader.has(_ORIGINAL) or _ORIGINAL in needed:
+        reader.whole(_ORIGINAL, _MAX_POSITION)
+    for name in filter(reader.has, _WEIGHTS):
+        reader.number(name, low_open=False)
+    if reader.has("truncate"):
+        reader.flag("truncate")
+    if reader.has("partial_rotary_factor"):
+        reader.number("partial_rotary_factor", high=1.0)
 
 
 def _check_rotary_size(reader: ConfigReader, config: dict[str, Any]) -> None:

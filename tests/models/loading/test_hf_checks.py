@@ -29,6 +29,7 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
 NO_SIZE = [None, 0, -1, True, 1.0, "8", [8], {"a": 8}, 2**40, 10**300, math.nan]
 NO_POSITIVE_NUMBER = [None, 0, -1e-5, True, "1", [1.0], math.nan, math.inf, -math.inf, 10**400]
 NO_FLAG = [None, 0, 1, "true", [True]]
@@ -101,8 +102,14 @@ def test_the_error_shows_value_and_what_is_accepted(tmp_path: Path) -> None:
     [
         ({"rope_type": "spiral", "factor": 2.0}, "rope_type"),
         ({"type": ["linear"], "factor": 2.0}, "type"),
-        ({"rope_type": "yarn", "factor": 2.0}, "rope_type"),
-        ({"rope_type": "linear"}, "factor"),
+        ({"rope_type": "mrope", "factor": 2.0}, "rope_type"),
+        ({"rope_type": "su", "factor": 2.0}, "rope_type"),
+        *(({"rope_type": kind}, "factor") for kind in ("linear", "dynamic", "yarn")),
+        ({"rope_type": "yarn", "factor": 2.0, "mscale": "1"}, "mscale"),
+        ({"rope_type": "yarn", "factor": 2.0, "truncate": 1}, "truncate"),
+        *(({**LONGROPE, key: None}, key) for key in ("short_factor", "long_factor")),
+        *(({**LONGROPE, "long_factor": value}, "long_factor") for value in ([], 2.0, "2")),
+        ({**LONGROPE, "short_factor": [1.0, 0]}, "short_factor[1]"),
         *(({"rope_type": "linear", "factor": value}, "factor") for value in NO_POSITIVE_NUMBER),
         *(({**LLAMA3, key: None}, key) for key in LLAMA3 if key != "rope_type"),
         ({**LLAMA3, "high_freq_factor": 1.0}, "high_freq_factor"),
@@ -120,8 +127,44 @@ def test_a_rotary_scaling_that_cannot_be_computed_is_refused(tmp_path: Path, nam
 
 def test_the_kinds_of_scaling_that_are_let_through_are_those_the_layer_computes(tmp_path: Path) -> None:
     for kind in BUILT_IN_KINDS:
-        config = info_of(tmp_path / kind, config={"rope_scaling": {**LLAMA3, "rope_type": kind}}).hf_config
+        factors = LONGROPE if kind == "longrope" else {}
+        scaling = {**LLAMA3, **factors, "rope_type": kind}
+        config = info_of(tmp_path / kind, config={"rope_scaling": scaling}).hf_config
         assert rope_parameters(config, 16).kind == kind
+
+
+@pytest.mark.parametrize("name", ["su", "yarn"])
+def test_the_names_that_long_rope_once_had_are_known(tmp_path: Path, name: str) -> None:
+    scaling = {**LONGROPE, "rope_type": None, "type": name}
+    assert info_of(tmp_path, config={"rope_scaling": scaling}).hf_config["rope_scaling"] == LONGROPE
+
+
+def test_the_factor_of_yarn_follows_from_the_lengths(tmp_path: Path) -> None:
+    scaling = {"rope_type": "yarn", "original_max_position_embeddings": 64}
+    config = info_of(tmp_path, config={"rope_scaling": scaling}).hf_config
+    assert rope_parameters(config, 16).stretch() == 4.0
+
+
+def test_only_a_family_whose_layers_turn_differently_has_parameters_by_kind_of_layer(tmp_path: Path) -> None:
+    rope = {"full_attention": {"rope_type": "linear", "factor": 8.0}, "sliding_attention": {"rope_theta": 1e4}}
+    config = {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text"}
+    assert info_of(tmp_path, config={**config, "rope_parameters": rope}).hf_config["rope_parameters"] == rope
+    message = refusal(tmp_path, config={**config, "rope_parameters": {**rope, "full_attention": {"type": "linear"}}})
+    assert "key 'rope_parameters.full_attention.factor' is missing" in message
+
+
+def test_a_window_that_the_family_assumes_need_not_be_stated(tmp_path: Path) -> None:
+    config = {"architectures": ["Gemma2ForCausalLM"], "layer_types": ["sliding_attention", "full_attention"]}
+    assert info_of(tmp_path, config=config).hf_config["sliding_window"] == 4096
+
+
+@pytest.mark.parametrize(
+    "key", ["query_pre_attn_scalar", "attn_logit_softcapping", "rope_local_base_freq", "sliding_window_pattern"]
+)
+@pytest.mark.parametrize("value", [0, -1, "8", True, math.nan])
+def test_what_only_some_families_state_is_checked_too(tmp_path: Path, key: str, value: object) -> None:
+    message = refusal(tmp_path, config={"architectures": ["Gemma3ForCausalLM"], key: value})
+    assert f"config.json: key {key!r} is " in message
 
 
 @pytest.mark.parametrize(

@@ -148,20 +148,21 @@ def test_a_tensor_that_is_not_where_the_index_says_is_named(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("model_type", "config_class"),
+    ("model_type", "architecture", "config_class"),
     [
-        ("qwen2", "Qwen2Config"),
-        ("qwen3", "Qwen3Config"),
-        ("gemma2", "Gemma2Config"),
-        ("gemma3_text", "Gemma3TextConfig"),
-        ("phi3", "Phi3Config"),
+        ("qwen2", "Qwen2ForCausalLM", "Qwen2Config"),
+        ("qwen3", "Qwen3ForCausalLM", "Qwen3Config"),
+        ("gemma2", "Gemma2ForCausalLM", "Gemma2Config"),
+        ("gemma3_text", "Gemma3ForCausalLM", "Gemma3TextConfig"),
+        ("phi3", "Phi3ForCausalLM", "Phi3Config"),
     ],
 )
 def test_what_an_old_configuration_leaves_out_is_what_transformers_assumes(
-    tmp_path: Path, model_type: str, config_class: str
+    tmp_path: Path, model_type: str, architecture: str, config_class: str
 ) -> None:
     left_out = ("rms_norm_eps", "query_pre_attn_scalar", "head_dim")
-    config = info_of(tmp_path, config={"model_type": model_type}, without=left_out).hf_config
+    stated = {"model_type": model_type, "architectures": [architecture]}
+    config = info_of(tmp_path, config=stated, without=left_out).hf_config
     assumed = getattr(transformers, config_class)(hidden_size=64, num_attention_heads=4)
     for key in left_out:
         if hasattr(assumed, key):

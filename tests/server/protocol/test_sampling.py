@@ -109,10 +109,23 @@ def test_a_zero_from_the_client_beats_the_models_default() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"temperature": "hot"}, {"top_p": 7}, {"top_k": [1]}, {"min_p": True}, {"temperature": float("nan")}]
+    "values",
+    [
+        {"temperature": "hot"},
+        {"temperature": float("nan")},
+        {"top_p": 7},
+        {"top_k": [1]},
+        {"top_k": float("inf")},
+        {"top_k": float("nan")},
+        {"top_k": 1.5},
+        {"top_k": -2},
+        {"top_k": 2**63},
+        {"top_k": 10**400},
+        {"min_p": True},
+    ],
 )
 def test_unusable_defaults_of_a_model_stop_the_start(values: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="generation_config"):
+    with pytest.raises(ConfigError, match=f"generation_config: {next(iter(values))} must be "):
         SamplingDefaults.from_generation_config(values)
 
 

@@ -244,3 +244,20 @@ def test_messages_that_are_too_long_are_named(server: Running) -> None:
     answer = server.post("chat/completions", {"messages": [{"role": "user", "content": "a" * 3000}]})
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "messages"
+
+
+@pytest.mark.parametrize("text", ["a👋b", "你好，世界", "👨‍👩‍👧 🇩🇪", "é\u0301 ไทย", "مرحبا"])
+def test_characters_of_several_tokens_come_whole_and_one_after_the_other(text: str) -> None:
+    # A token is a byte here, so that no character beyond ASCII comes in one token.
+    with serving(scripted(text)) as running:
+        deltas = [part["choices"][0]["delta"].get("content", "") for part in chunks(running)]
+        assert [delta for delta in deltas if delta] == list(text)
+        assert chat(running)["choices"][0]["message"]["content"] == text
+
+
+def test_an_output_that_ends_within_a_character_says_so_at_its_end_only() -> None:
+    cut = [*"ok 👋".encode()[:-1], EOS_ID]
+    with serving(scripted(lambda request: cut)) as running:
+        deltas = [part["choices"][0]["delta"].get("content", "") for part in chunks(running)]
+        assert "".join(deltas) == "ok \ufffd"
+        assert chat(running)["choices"][0]["message"]["content"] == "ok \ufffd"

@@ -123,11 +123,6 @@ def test_sigterm_ends_everything_cleanly() -> None:
     stop(running)
 
 
-def _interruptible() -> None:
-    """A shell starts what runs in its background with SIGINT ignored, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("delay_s", [0.2, 1.2])
 def test_a_signal_during_the_start_leaves_nothing(tmp_path: Path, number: int, delay_s: float) -> None:
@@ -138,7 +133,6 @@ def test_a_signal_during_the_start_leaves_nothing(tmp_path: Path, number: int, d
             stderr=subprocess.PIPE,
             env={**os.environ, "TMPDIR": folder},
             start_new_session=True,
-            preexec_fn=_interruptible,
         )
         time.sleep(delay_s)
         children = descendants(process.pid)

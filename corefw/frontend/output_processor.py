@@ -183,5 +183,9 @@ class OutputProcessor:
 
 def error_of_output(output: EngineCoreOutput) -> CorefwError:
     """The exception for an output that ended with an error."""
-    kinds = {ErrorKind.REQUEST: RequestError, ErrorKind.CAPACITY: CapacityError, ErrorKind.ENGINE: EngineError}
+    kinds: dict[ErrorKind, type[CorefwError]] = {
+        ErrorKind.REQUEST: RequestError,
+        ErrorKind.CAPACITY: CapacityError,
+        ErrorKind.ENGINE: EngineError,
+    }
     return kinds[output.error_kind](output.error or "the request failed in the engine")

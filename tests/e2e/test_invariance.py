@@ -1,6 +1,7 @@
 """Tokens depend on the request alone: not on batch, chunks, cache or a preemption, nor on where it was resumed.
 
-Everything runs on a tiny random model and on the demo model, in float32, where equal means equal in every bit.
+In float32, where equal means equal in every bit. The whole matrix runs on a tiny random model, and on the demo model
+with the slow tests; a few cells of the demo model run always.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 
 from corefw.engine.llm_engine import LLMEngine
@@ -46,7 +48,7 @@ def _params(index: int) -> SamplingParams:
     return GREEDY if index % 2 == 0 else SEEDED
 
 
-@pytest.fixture(scope="module", params=["tiny", pytest.param("demo", marks=pytest.mark.model)])
+@pytest.fixture(scope="module", params=["tiny", pytest.param("demo", marks=[pytest.mark.model, pytest.mark.slow])])
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     model = DEMO_MODEL
     if request.param == "tiny":
@@ -134,3 +136,25 @@ def test_a_request_resumes_at_every_position(case: Case, index: int) -> None:
 def test_encoding_every_message_changes_nothing(case: Case) -> None:
     with open_engine(case.model, encode_messages=True) as engine:
         case.check(tokens(engine, case.requests(5)), 5)
+
+
+@pytest.mark.model
+def test_the_demo_model_gives_the_same_tokens_alone_and_in_a_crowd_of_small_chunks_and_preemptions() -> None:
+    common = {"max_tokens": 20, "ignore_eos": True, "logprobs": 2}
+    kinds = (SamplingParams(temperature=0.0, seed=0, **common), SamplingParams(temperature=0.9, seed=7, **common))
+    with open_engine() as engine:
+        prompts = [renderer_of(engine.config).render_text(text, param="prompt")[:11] for text in PROMPTS[:4]]
+        crowd = [request(f"{i}", [40 + i, *prompt], kinds[i % 2]) for i, prompt in enumerate(prompts)]
+        alone = {item.request_id: run(engine, [item])[item.request_id] for item in crowd}
+    # Each needs 2 blocks in the end, and there are 5; a step computes at most 8 tokens.
+    with open_engine(num_gpu_blocks_override=6, max_model_len=64, max_num_batched_tokens=8, max_num_seqs=4) as small:
+        results = run(small, crowd)
+        assert stats(small).num_preemptions > 0
+    resumed = [msgspec.structs.replace(item, prior_output_ids=alone[item.request_id].token_ids[:9]) for item in crowd]
+    with open_engine(encode_messages=True) as engine:
+        rest = run(engine, resumed)
+    for name, expected in alone.items():
+        assert results[name].token_ids == expected.token_ids
+        assert results[name].logprobs == expected.logprobs
+        assert rest[name].token_ids == expected.token_ids[9:]
+        assert rest[name].logprobs == expected.logprobs[9:]

@@ -86,7 +86,7 @@ def run(namespace: argparse.Namespace) -> int:
         from corefw.cli.bench.pictures import require
 
         require()
-    import uvloop  # a third of asyncio's own cost a chunk
+    import uvloop
 
     result, measured = uvloop.run(_run(namespace, settings))
     print(format_summary(result, settings.percents))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -14,37 +14,32 @@ from corefw.errors import ConfigError
 __all__ = ["open_input", "open_output"]
 
 
-@contextmanager
-def open_input(name: str) -> Iterator[TextIO]:
+def open_input(name: str) -> AbstractContextManager[TextIO]:
     """Open a file to read.
 
     Raises:
         ConfigError: it can't be.
     """
-    if name == "-":
-        yield sys.stdin
-        return
-    with contextlib.ExitStack() as stack:
-        try:
-            file = stack.enter_context(Path(name).open(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"{name[:200]!r} can't be read: {error.strerror}") from None
-        yield file
+    return _opened(name, "r", sys.stdin, "read")
 
 
-@contextmanager
-def open_output(name: str) -> Iterator[TextIO]:
+def open_output(name: str) -> AbstractContextManager[TextIO]:
     """Open a file to write.
 
     Raises:
         ConfigError: it can't be.
     """
+    return _opened(name, "w", sys.stdout, "written")
+
+
+@contextmanager
+def _opened(name: str, mode: str, standard: TextIO, done: str) -> Iterator[TextIO]:
     if name == "-":
-        yield sys.stdout
+        yield standard
         return
     with contextlib.ExitStack() as stack:
         try:
-            file = stack.enter_context(Path(name).open("w", encoding="utf-8"))
+            file: TextIO = stack.enter_context(Path(name).open(mode, encoding="utf-8"))  # type: ignore[assignment]
         except OSError as error:
-            raise ConfigError(f"{name[:200]!r} can't be written: {error.strerror}") from None
+            raise ConfigError(f"{name[:200]!r} can't be {done}: {error.strerror}") from None
         yield file

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -34,6 +34,15 @@ class Endpoint(ABC):
     @abstractmethod
     def routes(self) -> Sequence[BaseRoute]:
         """Starlette routes, asked for once, before ``startup``. A handler's state is ``request.app.state.corefw``."""
+
+    def openapi(self) -> Mapping[str, Any]:
+        """What the routes take and answer, as an OpenAPI 3.1 fragment: ``paths`` and ``components.schemas``.
+
+        ``corefw.server.openapi.fragment`` makes one of the structs that the routes use. Asked for once, after
+        ``routes``. What holds for every route (the key, its 401, 405, 413 …) is added by the server. A route that isn't
+        in the fragment is served, but not documented.
+        """
+        return {}
 
     async def startup(self, state: ServerState) -> None:
         """Called once, when the engine is ready and before the first request."""

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
 from corefw.errors import NotFoundError
 from corefw.frontend.sampling_defaults import SamplingDefaults
+from corefw.interfaces.server_state import ServedEngine
 from corefw.observability.metrics import Metrics
 from corefw.server.in_flight import InFlight
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig, ServerConfig
-    from corefw.config.runtime_plan import RuntimePlan
-    from corefw.errors import EngineDeadError
     from corefw.frontend.renderer import Renderer
     from corefw.frontend.text_engine import TextEngine
-    from corefw.messages.outputs import SchedulerStats
     from corefw.plugin_system.manager import PluginManager
 
 __all__ = ["ServedEngine", "ServerState", "state_of"]
-
-
-class ServedEngine(Protocol):
-    """What the server itself asks of an engine; generating goes through ``TextEngine``."""
-
-    @property
-    def plan(self) -> RuntimePlan: ...
-    @property
-    def stats(self) -> SchedulerStats: ...
-    @property
-    def death(self) -> EngineDeadError | None: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

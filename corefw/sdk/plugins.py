@@ -1,0 +1,12 @@
+"""What any plugin may want: the hook mark, other plugins and choices among them, hints for wrong names, the log."""
+
+from __future__ import annotations
+
+from corefw.interfaces.selection import Rejected, Selection
+from corefw.observability.logging import get_logger
+from corefw.plugin_system.hooks import hookimpl
+from corefw.plugin_system.manager import PluginManager
+from corefw.plugin_system.names import suggestion
+from corefw.plugin_system.selection import select
+
+__all__ = ["PluginManager", "Rejected", "Selection", "get_logger", "hookimpl", "select", "suggestion"]

@@ -1,0 +1,45 @@
+"""What an endpoint builds on: the server's state, strict request bodies, errors and answers in the API's shape.
+
+A handler raises the errors of ``corefw.errors``; the server makes the answer of them, with status, code and field.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from corefw.interfaces.server_state import ServerState
+from corefw.server.errors import error_response
+from corefw.server.event_stream import EventStream
+from corefw.server.generation import off_loop
+from corefw.server.json_request import json_response, read_object
+from corefw.server.protocol.answers import ErrorBody, ErrorDetail, Usage
+from corefw.server.protocol.chat_messages import parse_messages
+from corefw.server.protocol.fields import RequestShape, json_kind
+from corefw.server.protocol.json_body import shown_name
+from corefw.server.protocol.prompts import parse_prompts
+from corefw.server.request_id import request_id_of
+
+__all__ = [
+    "ErrorBody",
+    "ErrorDetail",
+    "EventStream",
+    "RequestShape",
+    "ServerState",
+    "Usage",
+    "error_response",
+    "json_kind",
+    "json_response",
+    "off_loop",
+    "parse_messages",
+    "parse_prompts",
+    "read_object",
+    "request_id_of",
+    "shown_name",
+    "state_of",
+]
+
+
+def state_of(request: Request) -> ServerState:
+    """The server behind a request."""
+    state: ServerState = request.app.state.corefw
+    return state

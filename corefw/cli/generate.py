@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from corefw.cli.client.connect import ENGINE_SECTIONS
+from corefw.cli.config_file import add_config_flag
 from corefw.cli.json_lines import open_input, open_output
 from corefw.cli.sampling_flags import add_sampling_flags, sampling_fields
 from corefw.config.args import UserArgs, add_flags
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--n", type=int, default=1, help="outputs a prompt (default: 1)")
     parser.add_argument("--log-level", default="WARNING", help="of the engine (default: WARNING)")
     add_sampling_flags(parser)
+    add_config_flag(parser)
     add_flags(parser, ENGINE_SECTIONS)
 
 

@@ -25,11 +25,22 @@ class Parser(argparse.ArgumentParser):
         sys.exit(_USAGE_ERROR)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None):  # type: ignore[no-untyped-def, override]  # overloaded in typeshed
-        """Leave nothing over: an unknown flag is this parser's error, not its parent's."""
+        """Heed ``--config``, and leave nothing over: an unknown flag is this parser's error, not its parent's."""
+        if "--config" in self._option_string_actions:
+            self._apply_config(sys.argv[1:] if args is None else args)
         parsed, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error(f"unknown: {' '.join(rest)[:200]}{self._hint(rest[0])}")
         return parsed, rest
+
+    def _apply_config(self, words: Sequence[str]) -> None:
+        from corefw.cli.config_file import apply_config_file  # here: a page of help needs none of it
+        from corefw.errors import ConfigError
+
+        try:
+            apply_config_file(self, words)
+        except ConfigError as error:
+            self.error(str(error))
 
     def _hint(self, word: str) -> str:
         near = difflib.get_close_matches(word.partition("=")[0], self._option_string_actions, n=1)

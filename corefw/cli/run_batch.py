@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from corefw.cli.client.connect import ENGINE_SECTIONS
 from corefw.cli.client.transport import Transport, TransportError, post_json
+from corefw.cli.config_file import add_config_flag
 from corefw.cli.json_lines import open_input, open_output
 from corefw.config.args import UserArgs, add_flags
 from corefw.errors import ConfigError
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-concurrency", type=int, default=512, metavar="INT", help="requests in the engine at once (default: 512)"
     )
     parser.add_argument("--log-level", default="WARNING", help="of the engine (default: WARNING)")
+    add_config_flag(parser)
     add_flags(parser, ENGINE_SECTIONS)
 
 

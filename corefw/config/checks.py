@@ -12,7 +12,7 @@ from typing import Any
 
 from corefw.errors import ConfigError
 
-__all__ = ["MAX_INT", "MAX_TEXT", "check_api_key", "check_options"]
+__all__ = ["MAX_INT", "MAX_TEXT", "check_api_key", "check_option", "check_options"]
 
 MAX_INT = 2**63 - 1  # what a message can carry
 MAX_TEXT = 4096
@@ -29,15 +29,24 @@ def check_options(section: Any) -> None:
         ConfigError: names the flag, the value and what is accepted.
     """
     owner: Any = type(section)
-    for item, kind, optional in _fields(owner):
-        value = getattr(section, item.name)
-        if value is None and optional:
-            continue
+    for item, _, _ in _fields(owner):
         label = item.metadata.get("label") or f"--{item.name.replace('_', '-')}"
-        if typing.get_origin(kind) is tuple:
-            _check_texts(label, value)
-        else:
-            _check_value(label, value, kind, item.metadata)
+        check_option(owner, item.name, getattr(section, item.name), label)
+
+
+def check_option(owner: type[Any], name: str, value: Any, label: str) -> None:
+    """Check a value for one field of a section.
+
+    Raises:
+        ConfigError: begins with ``label`` and says what is accepted.
+    """
+    item, kind, optional = next(found for found in _fields(owner) if found[0].name == name)
+    if value is None and optional:
+        return
+    if typing.get_origin(kind) is tuple:
+        _check_texts(label, value)
+    else:
+        _check_value(label, value, kind, item.metadata)
 
 
 def check_api_key(label: str, key: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corefw.cli.client.connect import ENGINE_SECTIONS
+from corefw.cli.config_file import add_config_flag
 from corefw.config.args import UserArgs, add_flags
 from corefw.observability.logging import configure_logging
 
@@ -24,6 +25,7 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", dest="model.model", default=argparse.SUPPRESS, help="default: the demo model")
     parser.add_argument("--output-json", metavar="FILE", help="write the figures as JSON")
     parser.add_argument("--log-level", default="WARNING", help="of the engine (default: WARNING)")
+    add_config_flag(parser)
     add_flags(parser, ENGINE_SECTIONS)
 
 

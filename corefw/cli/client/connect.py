@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from corefw import env
 from corefw.cli.client.transport import Transport, first_model
+from corefw.cli.config_file import add_config_flag
 from corefw.config.args import SECTIONS, UserArgs, add_flags
 from corefw.errors import ConfigError
 
@@ -41,6 +42,7 @@ def add_connection_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model-name", help="model to ask the server for (default: its first)")
     parser.add_argument("--api-key", help="key for the server; default: COREFW_API_KEY")
     parser.add_argument("--log-level", default="WARNING", help="of a model that runs here (default: WARNING)")
+    add_config_flag(parser)
     add_flags(parser, ENGINE_SECTIONS)
 
 

@@ -1,0 +1,112 @@
+"""A file of settings: flat YAML whose keys are named like flags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corefw.config.regular_file import read_regular_text
+from corefw.errors import ConfigError
+
+if TYPE_CHECKING:
+    import yaml
+
+__all__ = ["FileSetting", "read_settings"]
+
+_MAX_BYTES = 2**18
+_MAX_SHOWN = 80
+
+Scalar = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class FileSetting:
+    """One line of a file.
+
+    Attributes:
+        place: file and line, for messages.
+        key: as a flag is written, without its dashes in front.
+        value: as YAML reads it.
+    """
+
+    place: str
+    key: str
+    value: Scalar | tuple[Scalar, ...]
+
+
+def read_settings(path: Path) -> tuple[FileSetting, ...]:
+    """The settings in a file, in their order.
+
+    Raises:
+        ConfigError: it can't be read or isn't YAML, a key is there twice, or a value isn't plain; names file and line.
+    """
+    import yaml  # here: only who has a file waits for it
+
+    shown = str(path)[:200]
+    try:
+        root = yaml.compose(read_regular_text(path, _MAX_BYTES), Loader=yaml.SafeLoader)
+    except OSError as error:
+        raise ConfigError(f"--config {shown!r} can't be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"--config {shown!r} isn't UTF-8 text") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--config {shown!r} isn't YAML: {_described(error)}") from None
+    except RecursionError:
+        raise ConfigError(
+            f"--config {shown!r} is nested too deeply; write one setting a line, as in port: 8000"
+        ) from None
+    if root is None or (isinstance(root, yaml.ScalarNode) and not root.value):
+        return ()
+    if not isinstance(root, yaml.MappingNode):
+        raise ConfigError(f"--config {shown!r} must be a mapping: one setting a line, as in port: 8000")
+    return _settings(root, shown)
+
+
+def _settings(root: yaml.MappingNode, shown: str) -> tuple[FileSetting, ...]:
+    found: dict[str, FileSetting] = {}
+    for key_node, value_node in root.value:
+        place = f"{shown}, line {key_node.start_mark.line + 1}"
+        key = key_node.value.replace("_", "-") if isinstance(key_node.value, str) else ""
+        if not key:
+            raise ConfigError(f"{place}: a key must be the name of a flag")
+        if key in found:
+            first = found[key].place.rpartition(" ")[2]
+            raise ConfigError(f"{place}: {key[:_MAX_SHOWN]} is there already, in line {first}")
+        found[key] = FileSetting(place, key, _value(value_node, f"{place}: {key[:_MAX_SHOWN]}"))
+    return tuple(found.values())
+
+
+def _value(node: yaml.Node, what: str) -> Scalar | tuple[Scalar, ...]:
+    """A scalar, or a list of them: nothing that could grow when it is built."""
+    import yaml
+
+    if isinstance(node, yaml.SequenceNode):
+        return tuple(_scalar(item, what) for item in node.value)
+    if isinstance(node, yaml.MappingNode) and what.endswith(": plugins"):
+        raise ConfigError(f"{what}: plugins have no sections of their own yet; plugins is the allowlist, a text")
+    return _scalar(node, what)
+
+
+def _scalar(node: yaml.Node, what: str) -> Scalar:
+    import yaml
+
+    if not isinstance(node, yaml.ScalarNode):
+        raise ConfigError(f"{what} must be a text, a number, true or false, or a list of those")
+    try:
+        value: Any = yaml.constructor.SafeConstructor().construct_object(node)
+    except (yaml.YAMLError, ValueError, LookupError, ArithmeticError):
+        raise ConfigError(f"{what} can't be read; write a text in quotes") from None
+    if value is None:
+        raise ConfigError(f"{what} has no value; leave the line out for the default")
+    if not isinstance(value, str | int | float | bool):  # a date, or bytes
+        raise ConfigError(f"{what} is read as {type(value).__name__}; write a text in quotes")
+    return value
+
+
+def _described(error: yaml.YAMLError) -> str:
+    """The problem and its place, in one line."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"
+    where = f"line {mark.line + 1}: " if mark is not None else ""
+    return f"{where}{' '.join(str(problem).split())[:200]}"

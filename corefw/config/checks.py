@@ -34,7 +34,7 @@ def check_options(section: Any) -> None:
         check_option(owner, item.name, getattr(section, item.name), label)
 
 
-def check_option(owner: type[Any], name: str, value: Any, label: str) -> None:
+def check_option(owner: Any, name: str, value: Any, label: str) -> None:
     """Check a value for one field of a section.
 
     Raises:

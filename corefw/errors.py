@@ -12,6 +12,7 @@
     │   ├── ContextLengthError     prompt (and max_tokens) don't fit the context
     │   └── NotFoundError          a model or route of that name isn't served
     ├── CapacityError          no room at the moment; the client may try again
+    ├── RequestTimeoutError    the request took longer than the operator lets it
     └── EngineError            our fault
         ├── EngineStartError   the engine core could not start; carries the cause
         └── EngineDeadError    the engine core has gone and won't come back
@@ -35,6 +36,7 @@ __all__ = [
     "PluginError",
     "PluginUnavailable",
     "RequestError",
+    "RequestTimeoutError",
 ]
 
 
@@ -103,7 +105,22 @@ class NotFoundError(RequestError):
 
 
 class CapacityError(CorefwError):
-    """There is no room for the request now; it may be tried again."""
+    """There is no room for the request now; it may be tried again.
+
+    Args:
+        message: room for what, and how much there is.
+        status: HTTP status.
+        retry_after_s: when there may be room, in whole seconds.
+    """
+
+    def __init__(self, message: str, *, status: int = 429, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class RequestTimeoutError(CorefwError):
+    """The request took longer than the operator lets requests take."""
 
 
 class EngineError(CorefwError):

@@ -10,6 +10,7 @@ from typing import Any
 
 from corefw.config.checks import MAX_INT, check_api_key, check_options
 from corefw.config.model_info import ModelInfo
+from corefw.config.server_checks import check_cors, check_limits, check_root_path, check_tls, check_uds
 from corefw.errors import ConfigError
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "HASH_ALGORITHMS",
     "KV_DTYPES",
     "LOGPROBS_MODES",
+    "LOG_FORMATS",
     "LOG_LEVELS",
     "CacheConfig",
     "CompilationConfig",
@@ -38,7 +40,9 @@ LOGPROBS_MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed
 KV_DTYPES = (*DTYPES, "int8")
 HASH_ALGORITHMS = ("sha256", "xxhash")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+LOG_FORMATS = ("text", "json")
 _WEEK_S = 7 * 24 * 3600
+_BODIES_AT_ONCE = 64
 
 
 def option(
@@ -106,6 +110,7 @@ class ModelConfig(_Section):
         "auto", "sampling defaults: auto (the model's own), none, or a generation_config.json or its directory"
     )
     seed: int = option(0, "seed of what is random at start-up (never of a request)", low=-MAX_INT - 1)
+    enable_prompt_embeds: bool = option(False, "take prompts as embeddings (prompt_embeds), not only as text and ids")
     logprobs_mode: str = option(
         "raw_logprobs",
         "what logprobs tell: the model's own values, or those the token was chosen from",
@@ -261,8 +266,34 @@ class ServerConfig(_Section):
 
     host: str = option("127.0.0.1", "address to listen on", may_be_empty=True)
     port: int = option(8000, "port to listen on; 0 picks a free one and prints it", high=65535)
+    uds: str | None = option(None, "path of a unix socket to listen on instead of --host and --port")
+    root_path: str = option("", "prefix under which a proxy shows this server, like /api", may_be_empty=True)
     api_key: tuple[str, ...] = option((), "key that clients must send as a bearer token; may be given more than once")
+    ssl_certfile: str | None = option(None, "PEM file with the certificate (and its chain); the server then speaks TLS")
+    ssl_keyfile: str | None = option(None, "PEM file with its key, without a password; default: in --ssl-certfile")
+    ssl_ca_certs: str | None = option(None, "PEM file with the authorities whose client certificates count")
+    ssl_cert_reqs: int = option(
+        0, "client certificates: 0 not asked for, 1 checked if there is one, 2 required", high=2
+    )
+    ssl_ciphers: str | None = option(None, "ciphers of TLS 1.2 in OpenSSL's notation; default: Python's")
+    allowed_origins: tuple[str, ...] = option(
+        (), "origin whose pages may use this server (CORS), * for all; may be given more than once; default: none"
+    )
+    allowed_methods: tuple[str, ...] = option(("*",), "method that such pages may use; may be given more than once")
+    allowed_headers: tuple[str, ...] = option(("*",), "header that such pages may send; may be given more than once")
+    allow_credentials: bool = option(False, "let such pages send cookies and client certificates")
     max_body_bytes: int = option(8 * 2**20, "largest request body", low=1024)
+    max_total_body_bytes: int | None = option(
+        None,
+        "bytes of the bodies of all requests together that are being answered; default: 64 of the largest",
+        low=1024,
+    )
+    max_concurrent_requests: int = option(
+        4096, "sequences (prompts times n) that may run or wait at once; what comes on top gets 429", low=1, high=2**20
+    )
+    request_timeout: float | None = option(
+        None, "seconds that a request may take from its last byte to its answer's; default: any", high=_WEEK_S
+    )
     max_n: int = option(128, "largest n of a request", low=1, high=65536)
     max_logprobs: int = option(
         20,
@@ -275,6 +306,8 @@ class ServerConfig(_Section):
     log_level: str | None = option(
         None, "least level of the log; default: COREFW_LOG_LEVEL or INFO", choices=LOG_LEVELS
     )
+    log_format: str = option("text", "form of the log: lines to read, or one JSON object a line", choices=LOG_FORMATS)
+    access_log: bool = option(False, "log a line a request")
 
     def __post_init__(self) -> None:
         if isinstance(self.log_level, str):  # in any spelling that the environment variable may have
@@ -282,6 +315,14 @@ class ServerConfig(_Section):
         check_options(self)
         for key in self.api_key:
             check_api_key("--api-key", key)
+        for check in (check_cors, check_tls, check_uds, check_limits):
+            check(self)
+        check_root_path(self.root_path)
+
+    @property
+    def total_body_bytes(self) -> int:
+        """What the bodies of all requests together may take."""
+        return self.max_total_body_bytes or _BODIES_AT_ONCE * self.max_body_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -15,7 +15,11 @@ __all__ = [
     "GREEDY_EPS",
     "MAX_LOGIT_BIAS",
     "MAX_LOGIT_BIAS_ENTRIES",
+    "MAX_PENALTY",
+    "MAX_REPETITION_PENALTY",
     "MAX_SEED",
+    "MAX_TEMPERATURE",
+    "MIN_REPETITION_PENALTY",
     "RepetitionDetection",
     "RequestOutputKind",
     "SamplingParams",
@@ -29,12 +33,17 @@ MAX_SEED = _MAX_INT
 ALL_LOGPROBS = -1
 MAX_LOGIT_BIAS = 100.0
 MAX_LOGIT_BIAS_ENTRIES = 300
-_MAX_TEMPERATURE = 100.0
-_MAX_PENALTY = 2.0
+MAX_TEMPERATURE = 100.0
+MAX_PENALTY = 2.0
 # Beyond these a logit leaves float32's range.
-_MIN_REPETITION_PENALTY, _MAX_REPETITION_PENALTY = 0.01, 100.0
+MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 0.01, 100.0
 _MAX_PATTERN_SIZE = 1024
 _MAX_PATTERN_TOKENS = 65536
+
+
+def _in_schemas(low: int, high: int) -> msgspec.Meta:
+    """A range that schemas show; the check with its message is the struct's own."""
+    return msgspec.Meta(extra_json_schema={"minimum": low, "maximum": high})
 
 
 class RequestOutputKind(StrEnum):
@@ -54,9 +63,9 @@ class RepetitionDetection(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
         min_count: so many times in a row it must stand at the end, at least twice.
     """
 
-    max_pattern_size: int
-    min_pattern_size: int = 1
-    min_count: int = 2
+    max_pattern_size: Annotated[int, _in_schemas(1, _MAX_PATTERN_SIZE)]
+    min_pattern_size: Annotated[int, _in_schemas(1, _MAX_PATTERN_SIZE)] = 1
+    min_count: Annotated[int, _in_schemas(2, _MAX_PATTERN_TOKENS)] = 2
 
     def __post_init__(self) -> None:
         name = "repetition_detection"
@@ -147,12 +156,12 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         self._check_outputs()
 
     def _check_choice(self) -> None:
-        _check_range("temperature", self.temperature, 0.0, _MAX_TEMPERATURE)
+        _check_range("temperature", self.temperature, 0.0, MAX_TEMPERATURE)
         _check_range("top_p", self.top_p, 0.0, 1.0, low_open=True)
         _check_range("min_p", self.min_p, 0.0, 1.0)
-        _check_range("repetition_penalty", self.repetition_penalty, _MIN_REPETITION_PENALTY, _MAX_REPETITION_PENALTY)
-        _check_range("presence_penalty", self.presence_penalty, -_MAX_PENALTY, _MAX_PENALTY)
-        _check_range("frequency_penalty", self.frequency_penalty, -_MAX_PENALTY, _MAX_PENALTY)
+        _check_range("repetition_penalty", self.repetition_penalty, MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY)
+        _check_range("presence_penalty", self.presence_penalty, -MAX_PENALTY, MAX_PENALTY)
+        _check_range("frequency_penalty", self.frequency_penalty, -MAX_PENALTY, MAX_PENALTY)
         _check_int("n", self.n, 1)
         _check_int("top_k", self.top_k, 0)
         if self.seed is not None and not -MAX_SEED - 1 <= self.seed <= MAX_SEED:

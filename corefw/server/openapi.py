@@ -150,11 +150,22 @@ def _request_schemas(request: RequestShape[Any] | type[msgspec.Struct]) -> dict[
     schemas = _components(request.struct)
     schema = schemas[request.struct.__name__]
     schema["additionalProperties"] = False
+    _need(schema, request.needed)
     for name, accepted in sorted(request.neutral.items()):
         schema["properties"][name] = {"enum": [None, *accepted], "description": "Not supported; what asks for nothing."}
     for name in sorted(request.ignored):
         schema["properties"][name] = {"description": "Accepted; it never changes an answer."}
     return schemas
+
+
+def _need(schema: dict[str, Any], names: tuple[str, ...]) -> None:
+    """At least one of the fields must be there."""
+    if len(names) == 1:
+        schema["required"] = [*schema.get("required", ()), *names]
+    elif names:
+        schema["anyOf"] = [{"required": [name]} for name in names]
+    for name in names:
+        schema["properties"][name].pop("default", None)
 
 
 def _components(struct: type[msgspec.Struct]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 __all__ = [
@@ -65,7 +67,7 @@ class ModelCard(msgspec.Struct, kw_only=True):
     created: int
     max_model_len: int
     root: str
-    object: str = "model"
+    object: Literal["model"] = "model"
     owned_by: str = "corefw"
     parent: str | None = None
 
@@ -74,4 +76,4 @@ class ModelList(msgspec.Struct, kw_only=True):
     """All served models."""
 
     data: list[ModelCard]
-    object: str = "list"
+    object: Literal["list"] = "list"

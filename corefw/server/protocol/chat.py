@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from corefw.config.engine_config import ServerConfig
 from corefw.errors import RequestError
 from corefw.frontend.sampling_defaults import SamplingDefaults
-from corefw.messages.sampling import ALL_LOGPROBS, SamplingParams
+from corefw.messages.sampling import ALL_LOGPROBS, MAX_SEED, SamplingParams
 from corefw.server.protocol.answers import PromptLogprobsBody, Usage
+from corefw.server.protocol.chat_messages import MESSAGES_SCHEMA
+from corefw.server.protocol.documented import documented
 from corefw.server.protocol.fields import RequestShape
 from corefw.server.protocol.sampling import (
     HARMLESS_FIELDS,
@@ -41,14 +43,32 @@ MAX_TOP_LOGPROBS = 20
 
 
 class ChatRequest(GenerationFields, frozen=True, kw_only=True):
-    """Body of a request; ``messages`` is raw (see ``parse_messages``)."""
+    """A conversation, and how it is answered."""
 
-    messages: Any = None
-    max_completion_tokens: int | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = None
-    add_generation_prompt: bool | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    messages: Annotated[Any, documented("The conversation so far.", **MESSAGES_SCHEMA)] = None
+    max_completion_tokens: Annotated[
+        int | None,
+        documented("At most so many output tokens; wins over max_tokens.", minimum=1, maximum=MAX_SEED),
+    ] = None
+    logprobs: Annotated[bool | None, documented("Answer with the log-probability of each output token.")] = None
+    top_logprobs: Annotated[
+        int | None,
+        documented(
+            f"And with those of so many most likely ones: at most {MAX_TOP_LOGPROBS} and the server's --max-logprobs; "
+            "where that has no limit, any number, and -1 for all.",
+            minimum=ALL_LOGPROBS,
+        ),
+    ] = None
+    add_generation_prompt: Annotated[
+        bool | None, documented("End the prompt where the assistant begins; true by default.")
+    ] = None
+    chat_template_kwargs: Annotated[
+        dict[str, Any] | None,
+        documented(
+            "Variables for the model's chat template.",
+            propertyNames={"not": {"enum": sorted(_OWN_TEMPLATE_VARIABLES)}},
+        ),
+    ] = None
 
     def to_sampling_params(self, defaults: SamplingDefaults, limits: ServerConfig, vocab_size: int) -> SamplingParams:
         """Check the fields and say how tokens are chosen. ``max_completion_tokens`` wins over ``max_tokens``."""
@@ -107,6 +127,7 @@ CHAT_REQUEST = RequestShape(
         "web_search_options": (),
     },
     ignored=HARMLESS_FIELDS | {"parallel_tool_calls"},
+    needed=("messages",),
 )
 
 
@@ -138,7 +159,7 @@ class ChatMessage(msgspec.Struct, kw_only=True):
     """The answer's message."""
 
     content: str
-    role: str = "assistant"
+    role: Literal["assistant"] = "assistant"
     refusal: None = None
 
 
@@ -163,7 +184,7 @@ class Chat(msgspec.Struct, kw_only=True):
     usage: Usage
     prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
     prompt_logprobs: PromptLogprobsBody | msgspec.UnsetType = msgspec.UNSET
-    object: str = "chat.completion"
+    object: Literal["chat.completion"] = "chat.completion"
 
 
 class ChatDelta(msgspec.Struct, kw_only=True):
@@ -193,4 +214,4 @@ class ChatChunk(msgspec.Struct, kw_only=True):
     choices: list[ChatChunkChoice]
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
     prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
-    object: str = "chat.completion.chunk"
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"

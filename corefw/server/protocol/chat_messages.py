@@ -8,7 +8,7 @@ from corefw.errors import RequestError
 from corefw.server.protocol.fields import json_kind
 from corefw.server.protocol.json_body import shown_name
 
-__all__ = ["parse_messages"]
+__all__ = ["MESSAGES_SCHEMA", "parse_messages"]
 
 MAX_MESSAGES = 4096
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -22,6 +22,34 @@ _MODALITIES = {
     "input_audio": "audio",
     "input_image": "image",
     "video_url": "video",
+}
+
+_PART_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+    "required": ["type", "text"],
+    "additionalProperties": False,
+}
+_MESSAGE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "role": {"enum": list(_ROLES)},
+        "content": {
+            "description": "A text, whole or in parts.",
+            "anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": _PART_SCHEMA}],
+        },
+        **{name: {"type": ["string", "null"]} for name in _TEXT_FIELDS},
+        **{name: {"enum": [None, [], ""], "description": "Not supported."} for name in _EMPTY_ONLY},
+    },
+    "required": ["role", "content"],
+    "additionalProperties": False,
+}
+# What ``parse_messages`` reads.
+MESSAGES_SCHEMA: dict[str, Any] = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": MAX_MESSAGES,
+    "items": _MESSAGE_SCHEMA,
 }
 
 

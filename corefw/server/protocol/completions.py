@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -11,7 +11,9 @@ from corefw.errors import RequestError
 from corefw.frontend.sampling_defaults import SamplingDefaults
 from corefw.messages.sampling import ALL_LOGPROBS, SamplingParams
 from corefw.server.protocol.answers import PromptLogprobsBody, Usage
+from corefw.server.protocol.documented import documented
 from corefw.server.protocol.fields import RequestShape
+from corefw.server.protocol.prompts import PROMPT_SCHEMAS
 from corefw.server.protocol.sampling import (
     HARMLESS_FIELDS,
     UNSUPPORTED_FIELDS,
@@ -34,12 +36,19 @@ DEFAULT_MAX_TOKENS = 16
 
 
 class CompletionRequest(GenerationFields, frozen=True, kw_only=True):
-    """Body of a request; ``prompt`` is raw (see ``parse_prompts``)."""
+    """Prompts, and how they are continued."""
 
-    prompt: Any = None
-    logprobs: int | None = None
-    best_of: int | None = None
-    echo: bool | None = None
+    prompt: Annotated[Any, documented("A text, token ids, or a list of either.", anyOf=PROMPT_SCHEMAS)] = None
+    logprobs: Annotated[
+        int | None,
+        documented(
+            "Log-probabilities of the output's tokens and of so many most likely ones, at most the server's "
+            "--max-logprobs; -1, for all, where that has no limit.",
+            minimum=ALL_LOGPROBS,
+        ),
+    ] = None
+    best_of: Annotated[int | None, documented("Not supported; the value of n is accepted.", minimum=1)] = None
+    echo: Annotated[bool | None, documented("The text begins with the prompt.")] = None
 
     def to_sampling_params(self, defaults: SamplingDefaults, limits: ServerConfig, vocab_size: int) -> SamplingParams:
         """Check the fields and say how tokens are chosen."""
@@ -69,6 +78,7 @@ COMPLETION_REQUEST = RequestShape(
     struct=CompletionRequest,
     neutral={**UNSUPPORTED_FIELDS, "add_special_tokens": (True,), "suffix": ("",)},
     ignored=HARMLESS_FIELDS,
+    needed=("prompt",),
 )
 
 
@@ -102,7 +112,7 @@ class Completion(msgspec.Struct, kw_only=True):
     model: str
     choices: list[CompletionChoice]
     usage: Usage
-    object: str = "text_completion"
+    object: Literal["text_completion"] = "text_completion"
 
 
 class CompletionChunk(msgspec.Struct, kw_only=True):
@@ -113,4 +123,4 @@ class CompletionChunk(msgspec.Struct, kw_only=True):
     model: str
     choices: list[CompletionChoice]
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
-    object: str = "text_completion"
+    object: Literal["text_completion"] = "text_completion"

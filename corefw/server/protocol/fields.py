@@ -19,6 +19,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 _EXPECTED = re.compile(r"Expected `([^`]+)`(?:, got `([^`]+)`)?")
 _PATH = re.compile(r" - at `\$\.?([^`]*)`$")
+_MISSING = re.compile(r"Object missing required field `([^`]+)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
 _KINDS = {
     "int": "a whole number",
@@ -39,11 +40,13 @@ class RequestShape(Generic[T]):
         struct: the fields it understands.
         neutral: fields of the API that it doesn't support yet, with the values (besides null) that ask for nothing.
         ignored: fields of the API that never change an answer.
+        needed: the route's own parser refuses a request that has none of these; schemas say so.
     """
 
     struct: type[T]
     neutral: Mapping[str, tuple[object, ...]]
     ignored: frozenset[str]
+    needed: tuple[str, ...] = ()
 
     def decode(self, data: dict[str, Any]) -> T:
         """Check every field of ``data`` and build the struct.
@@ -103,6 +106,9 @@ def _readable(message: str) -> RequestError:
         name = shown_name(unknown.group(1))
         path = f"{path}.{name}" if path else name
         return RequestError(f"unknown field {path}", param=path, code="unknown_parameter")
+    if missing := _MISSING.match(message):
+        path = f"{path}.{missing.group(1)}" if path else missing.group(1)
+        return RequestError(f"{path} is required", param=path)
     if expected := _EXPECTED.match(message):
         wanted = " or ".join(_KINDS.get(kind, "another value") for kind in expected.group(1).split(" | "))
         got = _KINDS.get(expected.group(2) or "", "something else")

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from corefw.errors import RequestError
 from corefw.server.protocol.fields import json_kind
 
-__all__ = ["Prompt", "parse_prompts"]
+__all__ = ["PROMPT_SCHEMAS", "Prompt", "parse_prompts"]
 
 # A text or token ids, with the path that errors name.
 Prompt = tuple[str, str | list[int]]
+
+_TEXT: dict[str, Any] = {"type": "string"}
+_IDS: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
+# What ``parse_prompts`` reads; the number of prompts is up to the server's --max-prompts.
+PROMPT_SCHEMAS: tuple[dict[str, Any], ...] = (
+    _TEXT,
+    _IDS,
+    {"type": "array", "minItems": 1, "items": _TEXT},
+    {"type": "array", "minItems": 1, "items": _IDS},
+)
 
 
 def parse_prompts(value: object, *, max_prompts: int, num_token_ids: int) -> list[Prompt]:

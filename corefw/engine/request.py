@@ -84,6 +84,7 @@ class Request:
         "num_slots",
         "params",
         "priority",
+        "prompt_embeds",
         "prompt_ids",
         "request_id",
         "stop_ids",
@@ -94,6 +95,7 @@ class Request:
     def __init__(self, raw: EngineCoreRequest) -> None:
         self.request_id = raw.request_id
         self.prompt_ids = raw.prompt_ids
+        self.prompt_embeds = raw.prompt_embeds
         self.params = raw.params
         self.eos_ids = raw.eos_ids
         self.arrival_s = raw.arrival_s

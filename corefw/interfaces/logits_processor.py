@@ -27,7 +27,7 @@ class SampledRequest:
 
     Attributes:
         request_id: the engine's own id, unique while the request lives.
-        prompt_ids: the whole prompt.
+        prompt_ids: the whole prompt; -1 at positions that were given as embeddings.
         output_ids: output tokens so far; empty for a new request.
         params: sampling parameters; what clients say to processors is in ``params.extra_args``.
         extra: plain data of plugins.

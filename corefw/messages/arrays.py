@@ -46,6 +46,11 @@ class Array:
         """Copy a numpy array (made contiguous first)."""
         return cls(array.dtype.name, array.shape, np.ascontiguousarray(array).tobytes())
 
+    def rows(self, start: int, stop: int) -> memoryview:
+        """The bytes of a part along the outermost extent; a view."""
+        row_bytes = len(self.data) // self.shape[0]
+        return memoryview(self.data).cast("B")[start * row_bytes : stop * row_bytes]
+
     def to_numpy(self) -> npt.NDArray[np.generic]:
         """A read-only view of the buffer.
 

@@ -6,12 +6,33 @@ from typing import Any
 
 import msgspec
 
+from corefw.messages.arrays import Array
 from corefw.messages.sampling import SamplingParams
 
-__all__ = ["EngineCoreRequest", "PlainDict"]
+__all__ = ["PLACEHOLDER_ID", "EmbeddingSpan", "EngineCoreRequest", "PlainDict"]
+
+# Stands in a prompt's ids where an embedding stands: an id of every vocabulary. Only the spans tell it from a token.
+PLACEHOLDER_ID = 0
 
 # Plain msgpack data: None, bool, int, float, str, bytes, and lists and string-keyed dicts of them.
 PlainDict = dict[str, Any]
+
+
+class EmbeddingSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """Vectors that positions of a prompt enter the first layer with, in place of what the model has for token ids.
+
+    Attributes:
+        offset: position of the first one.
+        values: float32 [N, E], N at least 1, E the width of the model's first layer, all finite in the model's dtype.
+    """
+
+    offset: int
+    values: Array
+
+    @property
+    def stop(self) -> int:
+        """The position behind the last one."""
+        return self.offset + self.values.shape[0]
 
 
 class EngineCoreRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -19,7 +40,7 @@ class EngineCoreRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     Attributes:
         request_id: unique within the engine; made by the front end, never by the client.
-        prompt_ids: token ids of the prompt, at least one.
+        prompt_ids: token ids of the prompt, at least one; ``PLACEHOLDER_ID`` where an embedding stands.
         params: n is 1, ``seed`` and ``max_tokens`` are set; ``max_tokens`` counts ``prior_output_ids`` too.
         prior_output_ids: tokens produced before (by an engine that died or gave the request away). They count as
             output: for positions of the randomness, limits, penalties and usage. They are not sent out again.
@@ -28,6 +49,7 @@ class EngineCoreRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         priority: smaller is sooner; ties by arrival.
         cache_salt: separates this request's prefix-cache entries from those of other salts.
         extra: plain data for plugins; travels to the worker with the request.
+        prompt_embeds: embeddings at positions of the prompt, by rising offset, without overlap.
     """
 
     request_id: str
@@ -39,3 +61,4 @@ class EngineCoreRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     priority: int = 0
     cache_salt: str | None = None
     extra: PlainDict = {}
+    prompt_embeds: tuple[EmbeddingSpan, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from corefw.messages.request import PlainDict
+from corefw.messages.request import EmbeddingSpan, PlainDict
 from corefw.messages.sampling import SamplingParams
 
 __all__ = ["CachedRequests", "NewRequest", "SchedulerOutput"]
@@ -22,6 +22,7 @@ class NewRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         block_ids: one list a KV-cache group; every block that the request holds, in token order.
         num_computed_tokens: tokens whose KV is already in the blocks (prefix-cache hits).
         extra: plain data for plugins.
+        prompt_embeds: see ``EngineCoreRequest``.
     """
 
     request_id: str
@@ -32,6 +33,7 @@ class NewRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     block_ids: list[list[int]]
     num_computed_tokens: int
     extra: PlainDict = {}
+    prompt_embeds: tuple[EmbeddingSpan, ...] = ()
 
 
 class CachedRequests(msgspec.Struct, frozen=True, kw_only=True):

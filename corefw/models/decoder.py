@@ -38,6 +38,7 @@ class DecoderForCausalLM(nn.Module):
     ``lm_head.input``, ``logits``. Only those in ``BuildContext.taps`` exist in the built model.
 
     Attributes:
+        accepts_embeds: whether ``forward`` takes embeddings, and ``embed`` makes those of token ids.
         layer_class: of every layer; what ``build_layers`` makes.
         packed: checkpoint module → (module that holds it here, shard id), by the last two parts of the name. A
             checkpoint may have the joined module as well.
@@ -46,6 +47,7 @@ class DecoderForCausalLM(nn.Module):
         attention_layers: in layer order.
     """
 
+    accepts_embeds: ClassVar[bool] = True
     layer_class: ClassVar[Callable[..., DecoderLayer]] = PreNormLayer
     packed: ClassVar[Mapping[str, tuple[str, str]]] = {
         "q_proj": ("qkv_proj", "q"),
@@ -104,13 +106,15 @@ class DecoderForCausalLM(nn.Module):
         return [self.layer_class(config, index, self._style, rotaries[kind], build) for index, kind in enumerate(kinds)]
 
     def embed(self, input_ids_T: torch.Tensor) -> torch.Tensor:
-        """[T] → [T, E], as the first layer gets them."""
+        """[T] → [T, E], as the first layer gets them: scaled, where the family does that."""
         hidden_TE: torch.Tensor = self.embed_tokens(input_ids_T)
         return hidden_TE if self._embedding_scale is None else hidden_TE * self._embedding_scale
 
-    def forward(self, input_ids_T: torch.Tensor, positions_T: torch.Tensor) -> torch.Tensor:
-        """Hidden states after the last norm, [T, E]; needs a forward context."""
-        hidden_TE = self.embed(input_ids_T)
+    def forward(
+        self, input_ids_T: torch.Tensor, positions_T: torch.Tensor, embeds_TE: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Hidden states after the last norm, [T, E]; needs a forward context. ``embeds_TE`` replaces ``embed``'s."""
+        hidden_TE = self.embed(input_ids_T) if embeds_TE is None else embeds_TE
         residual_TE: torch.Tensor | None = None
         for layer in self.layers:
             hidden_TE, residual_TE = layer(positions_T, hidden_TE, residual_TE)

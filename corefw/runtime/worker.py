@@ -16,6 +16,7 @@ from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAsse
 from corefw.runtime.model_runner.batch_state import BatchState
 from corefw.runtime.model_runner.execution import Execution, RunnableModel
 from corefw.runtime.model_runner.input_preparation import InputPreparation, TableLayout
+from corefw.runtime.model_runner.prompt_embeds import HeldEmbeds, check_accepts_embeds
 from corefw.runtime.model_runner.prompt_logprobs import PromptLogprobsCollector
 from corefw.runtime.model_runner.runner import ModelRunner
 from corefw.runtime.model_runner.sampling_output import SamplingOutput
@@ -49,6 +50,7 @@ class Worker:
     """
 
     def __init__(self, config: EngineConfig, plugins: PluginManager, local_rank: int = 0) -> None:
+        check_accepts_embeds(config, plugins)
         self._config = config
         platform: Platform = plugins.get("platform_plugins", config.platform)()
         self._runtime: DeviceRuntime = platform.runtime(local_rank)
@@ -110,6 +112,7 @@ class Worker:
             execution=Execution(self._model),
             sampling=SamplingOutput(self._sampler, self._processors),
             prompt_logprobs=PromptLogprobsCollector(self._sampler, self._vocab_size),
+            embeds=HeldEmbeds(self._runtime.device),
         )
         warm_up(self._runner, plan, max_num_tokens=scheduler.max_num_batched_tokens)
         self._runtime.synchronize()

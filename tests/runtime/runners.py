@@ -10,6 +10,7 @@ from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAsse
 from corefw.runtime.model_runner.batch_state import BatchState
 from corefw.runtime.model_runner.execution import Execution
 from corefw.runtime.model_runner.input_preparation import InputPreparation, TableLayout
+from corefw.runtime.model_runner.prompt_embeds import HeldEmbeds
 from corefw.runtime.model_runner.prompt_logprobs import PromptLogprobsCollector
 from corefw.runtime.model_runner.runner import ModelRunner
 from corefw.runtime.model_runner.sampling_output import SamplingOutput
@@ -65,5 +66,6 @@ def context_runner(
         ),
         execution=Execution(model),
         sampling=SamplingOutput(sampler),
+        embeds=HeldEmbeds(torch.device("cpu")),
         prompt_logprobs=PromptLogprobsCollector(sampler, VOCAB),
     )

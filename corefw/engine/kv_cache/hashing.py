@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 BlockHash = NewType("BlockHash", bytes)
-# (domain, value): b"salt", b"ext:<name>", b"media" … A domain belongs to one source.
+# (domain, value): b"salt", b"embeds", b"ext:<name>", b"media" … A domain belongs to one source.
 ExtraKey = tuple[bytes, bytes]
 # Keys of a request that matter in its tokens [start, stop).
 KeySource = Callable[[Request, int, int], Iterable[ExtraKey]]
@@ -139,19 +139,31 @@ def _salt(request: Request, start: int, _stop: int) -> Iterable[ExtraKey]:
         yield b"salt", request.cache_salt.encode("utf-8", "surrogatepass")
 
 
+def _embeds(request: Request, start: int, stop: int) -> Iterable[ExtraKey]:
+    """Embeddings in a block: which of its positions they take, and their bytes.
+
+    Only what lies inside the block counts, so prompts share what they have in common of a span.
+    """
+    for span in request.prompt_embeds:
+        first, last = max(span.offset, start), min(span.stop, stop)
+        if first < last:
+            rows = span.values.rows(first - span.offset, last - span.offset)
+            yield b"embeds", struct.pack("<QQ", first - start, last - start) + rows
+
+
 class BlockHasher:
     """Extends a request's chain of block hashes as its tokens grow.
 
     Args:
         block_size: tokens a hash.
         algorithm: the hash.
-        sources: what else than tokens and salt the KV depends on.
+        sources: what else than tokens, embeddings and salt the KV depends on.
     """
 
     def __init__(self, block_size: int, algorithm: HashAlgorithm = SHA256, sources: Sequence[KeySource] = ()) -> None:
         self.block_size = block_size
         self.algorithm = algorithm
-        self._sources = (_salt, *sources)
+        self._sources = (_salt, _embeds, *sources)
 
     def extend(self, request: Request) -> None:
         """Hash the full blocks of the request's tokens that aren't hashed yet."""

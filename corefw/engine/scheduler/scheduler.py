@@ -15,6 +15,7 @@ from corefw.engine.request import Request, RequestStatus
 from corefw.engine.scheduler.blocking import BlockedRequests, Blocker
 from corefw.engine.scheduler.chunking import share_limit
 from corefw.engine.scheduler.counters import Counters
+from corefw.engine.scheduler.embeds import check_embeds
 from corefw.engine.scheduler.intake import check_request
 from corefw.engine.scheduler.logprobs import LogprobsByRow, RowLogprobs
 from corefw.engine.scheduler.news import news_of
@@ -55,6 +56,7 @@ class DefaultScheduler(Scheduler):
         group_specs: Sequence[KVCacheSpec],
         plugins: PluginManager,
     ) -> None:
+        self._config = config
         self._limits = config.scheduler
         self._max_model_len = plan.max_model_len
         self._vocab_size = config.model_info.vocab_size
@@ -86,6 +88,7 @@ class DefaultScheduler(Scheduler):
 
     def add_request(self, request: EngineCoreRequest) -> None:
         check_request(request, self._limits, self._max_model_len, self._vocab_size)
+        check_embeds(request, self._config)
         pending_ids = (output.request_id for output in self._pending_outputs)
         if request.request_id in self._requests or request.request_id in pending_ids:
             raise RequestError(f"request id {request.request_id[:80]!r} is in use; ids must be unique")

@@ -109,6 +109,7 @@ def _new_request(request: Request, block_ids: BlockIds) -> NewRequest:
         block_ids=block_ids,
         num_computed_tokens=request.num_computed_tokens,
         extra=request.extra,
+        prompt_embeds=request.prompt_embeds,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 
@@ -13,6 +13,7 @@ from corefw.runtime.model_runner.input_preparation import StepInputs
 if TYPE_CHECKING:
     from corefw.interfaces.attention import AttentionLayerSpec
     from corefw.interfaces.kv_cache import KVCacheSpec
+    from corefw.runtime.model_runner.prompt_embeds import PlacedEmbeds
 
 __all__ = ["AttentionLayer", "ExecutedForward", "Execution", "RunnableModel", "dummy_run"]
 
@@ -35,6 +36,15 @@ class RunnableModel(Protocol):
     def compute_logits(self, hidden_RE: torch.Tensor) -> torch.Tensor: ...
 
 
+class _EmbeddableModel(Protocol):
+    """A model that declares ``accepts_embeds``."""
+
+    def embed(self, input_ids_T: torch.Tensor) -> torch.Tensor: ...
+    def __call__(
+        self, input_ids_T: torch.Tensor, positions_T: torch.Tensor, embeds_TE: torch.Tensor
+    ) -> torch.Tensor: ...
+
+
 class ExecutedForward:
     """A forward pass that was run; logits can be had of any of its tokens until the next one runs.
 
@@ -43,11 +53,13 @@ class ExecutedForward:
         logits: [S, V] of the requests that get a token; None where nobody does.
     """
 
-    def __init__(self, model: RunnableModel, context: ForwardContext, inputs: StepInputs) -> None:
+    def __init__(
+        self, model: RunnableModel, context: ForwardContext, inputs: StepInputs, embeds: Sequence[PlacedEmbeds]
+    ) -> None:
         self._model = model
         self._context = context
         with torch.inference_mode(), set_forward_context(context):
-            self.hidden = model(inputs.input_ids, inputs.positions)
+            self.hidden = _with_embeds(model, inputs, embeds) if embeds else model(inputs.input_ids, inputs.positions)
         sampled = len(inputs.sampled) > 0
         self.logits = self.compute_logits(self.hidden[inputs.logits_indices]) if sampled else None
 
@@ -63,9 +75,17 @@ class Execution:
     def __init__(self, model: RunnableModel) -> None:
         self._model = model
 
-    def run(self, inputs: StepInputs, context: ForwardContext) -> ExecutedForward:
-        """Run the model."""
-        return ExecutedForward(self._model, context, inputs)
+    def run(self, inputs: StepInputs, context: ForwardContext, embeds: Sequence[PlacedEmbeds] = ()) -> ExecutedForward:
+        """Run the model; ``embeds`` take the place of what it has for the ids of those tokens."""
+        return ExecutedForward(self._model, context, inputs, embeds)
+
+
+def _with_embeds(model: RunnableModel, inputs: StepInputs, embeds: Sequence[PlacedEmbeds]) -> torch.Tensor:
+    embeddable = cast("_EmbeddableModel", model)
+    hidden_TE = embeddable.embed(inputs.input_ids)
+    for placed in embeds:
+        hidden_TE[placed.start : placed.start + len(placed.values)] = placed.values.to(hidden_TE.dtype)
+    return embeddable(inputs.input_ids, inputs.positions, hidden_TE)
 
 
 def dummy_run(

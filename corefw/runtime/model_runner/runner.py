@@ -12,6 +12,7 @@ from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAsse
 from corefw.runtime.model_runner.batch_state import BatchState
 from corefw.runtime.model_runner.execution import ExecutedForward, Execution
 from corefw.runtime.model_runner.input_preparation import InputPreparation, StepInputs
+from corefw.runtime.model_runner.prompt_embeds import HeldEmbeds
 from corefw.runtime.model_runner.prompt_logprobs import PromptLogprobsCollector
 from corefw.runtime.model_runner.sampling_output import SamplingOutput
 
@@ -40,6 +41,7 @@ class ModelRunner:
         execution: Execution,
         sampling: SamplingOutput,
         prompt_logprobs: PromptLogprobsCollector,
+        embeds: HeldEmbeds,
     ) -> None:
         self.batch = batch
         self._pages = pages
@@ -48,6 +50,7 @@ class ModelRunner:
         self._execution = execution
         self._sampling = sampling
         self._prompt_logprobs = prompt_logprobs
+        self._embeds = embeds
         self._executed: _ExecutedStep | None = None
 
     def execute_model(self, scheduled: SchedulerOutput) -> None:
@@ -56,12 +59,14 @@ class ModelRunner:
         self.batch.update(scheduled)
         self._sampling.update(scheduled)
         self._prompt_logprobs.update(scheduled)
+        self._embeds.update(scheduled)
         self._pages.clear(scheduled.block_ids_to_zero)
         if not scheduled.total_num_scheduled_tokens:
             self._executed = _ExecutedStep(None, None)
             return
         inputs = self._preparation.prepare(self.batch, scheduled.num_scheduled_tokens)
-        forward = self._execution.run(inputs, self._assembly.assemble(inputs))
+        embeds = self._embeds.of_step(self.batch, inputs)
+        forward = self._execution.run(inputs, self._assembly.assemble(inputs), embeds)
         self._executed = _ExecutedStep(inputs, forward)
 
     def sample_tokens(self) -> ModelRunnerOutput:

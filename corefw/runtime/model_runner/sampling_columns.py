@@ -90,7 +90,8 @@ class SamplingColumns:
         self._frequency[row] = params.frequency_penalty
         # With ignore_eos an end token ends nothing, so it may be sampled at any time.
         eos_ids = () if params.ignore_eos else request.eos_ids
-        self._rare[row] = _rare(params, (*eos_ids, *params.stop_token_ids))
+        embedded = [slice(span.offset, span.stop) for span in request.prompt_embeds]
+        self._rare[row] = _rare(params, (*eos_ids, *params.stop_token_ids), embedded)
         self._is_rare[row] = self._rare[row].is_used
 
     def move(self, source: int, target: int) -> None:
@@ -193,7 +194,7 @@ def _bias(rare: Sequence[_Placed]) -> tuple[Coordinates, npt.NDArray[np.float32]
     return at, np.concatenate([one.rare.bias_values for one in biased])
 
 
-def _rare(params: SamplingParams, end_ids: Sequence[int]) -> _Rare:
+def _rare(params: SamplingParams, end_ids: Sequence[int], embedded: Sequence[slice]) -> _Rare:
     with_prompt = params.repetition_penalty != 1.0
     penalised = with_prompt or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
     return _Rare(
@@ -202,7 +203,7 @@ def _rare(params: SamplingParams, end_ids: Sequence[int]) -> _Rare:
         bias_ids=np.array(list(params.logit_bias), dtype=np.int64),
         bias_values=np.array(list(params.logit_bias.values()), dtype=np.float32),
         bad_words=BadWords(params.bad_words_token_ids) if params.bad_words_token_ids else None,
-        counts=TokenCounts(with_prompt=with_prompt) if penalised else None,
+        counts=TokenCounts(with_prompt=with_prompt, embedded=embedded) if penalised else None,
     )
 
 

@@ -24,6 +24,8 @@ __all__ = ["ProcessorError", "RequestProcessors", "apply_processor", "make_proce
 
 _log = logging.getLogger(__name__)
 _MAX_ERROR_CHARS = 200
+# What processors see where a prompt has an embedding and no id.
+_EMBEDDED = -1
 
 
 class ProcessorError(Exception):
@@ -75,7 +77,7 @@ class RequestProcessors:
             return
         seen = SampledRequest(
             request_id=request.request_id,
-            prompt_ids=tuple(request.prompt_ids),
+            prompt_ids=_told_prompt(request),
             output_ids=tuple(request.output_ids),
             params=request.params,
             extra=request.extra,
@@ -113,6 +115,13 @@ def _apply(
     processor: LogitsProcessor[Any], state: Any, output_ids: npt.NDArray[np.int32], logits_V: torch.Tensor
 ) -> torch.Tensor:
     return processor.apply(state, logits_V, output_ids)
+
+
+def _told_prompt(request: NewRequest) -> tuple[int, ...]:
+    ids = list(request.prompt_ids)
+    for span in request.prompt_embeds:
+        ids[span.offset : span.stop] = [_EMBEDDED] * (span.stop - span.offset)
+    return tuple(ids)
 
 
 def _told(name: str, error: Exception) -> str:

@@ -100,6 +100,11 @@ class ModelConfig(_Section):
         None, "longest context in tokens; default: what the model declares and memory holds", low=1, high=2**31
     )
     tokenizer: str | None = option(None, "directory or tokenizer.json to use instead of the model's own tokenizer")
+    model_impl: str = option(
+        "auto",
+        "what computes the model: auto (native if it can), native (corefw's own and plugins' model classes), or a "
+        "model implementation plugin by name, such as transformers",
+    )
     trust_remote_code: bool = option(
         False, "let plugins run code that comes with a model whose family isn't known; corefw itself never does"
     )
@@ -343,6 +348,7 @@ class EngineConfig:
         model_info: what the files' headers say.
         dtype: resolved, never ``auto``.
         platform: name of the chosen platform plugin.
+        model_implementation: ``native``, or the name of the plugin that computes the model.
         decisions: (what, chosen, why), in the order taken; printed at start.
     """
 
@@ -357,6 +363,7 @@ class EngineConfig:
     model_info: ModelInfo
     dtype: str
     platform: str
+    model_implementation: str = "native"
     decisions: tuple[tuple[str, str, str], ...] = ()
 
     @property

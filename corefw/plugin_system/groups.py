@@ -123,6 +123,15 @@ _IN_USE = (
         description="Model classes, by the architecture name in a checkpoint.",
     ),
     Group(
+        name="model_implementations",
+        what="model implementation",
+        processes=_EVERYWHERE,
+        policy=_LOAD,
+        cardinality=_ONE,
+        description="Ways to compute architectures that have no model class.",
+        interface="corefw.interfaces.model:ModelImplementation",
+    ),
+    Group(
         name="schedulers",
         what="scheduler",
         processes=_CORE,

@@ -74,12 +74,16 @@ class ChatTemplate:
     Args:
         sources: template text by name; ``default`` is used, with tools ``tool_use`` where there is one.
 
+    Attributes:
+        source: text of the default template, if there is one.
+
     Raises:
         ConfigError: a template isn't valid Jinja.
     """
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         environment = _environment()
+        self.source = sources.get("default")
         self._templates: dict[str, jinja2.Template] = {}
         for name, source in sources.items():
             try:

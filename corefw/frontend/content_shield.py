@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from corefw.errors import RequestError
 from corefw.frontend.tokenizer.base import Tokenizer
 
 __all__ = ["ContentShield"]
@@ -20,13 +21,18 @@ _MARK_CHARS = 12
 _PRIVATE_USE = 0xF0000  # plane 15: templates change nothing here, no case, no blanks
 
 
+def _random_mark() -> str:
+    return "".join(chr(_PRIVATE_USE + secrets.randbelow(0x8000)) for _ in range(_MARK_CHARS))
+
+
 class ContentShield:
     """One rendering's protection. Text without a trace of a control token passes unchanged."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._scanner = tokenizer.special_scanner
-        self._mark = "".join(chr(_PRIVATE_USE + secrets.randbelow(0x8000)) for _ in range(_MARK_CHARS))
+        self._mark = _random_mark()
+        self._end_mark = _random_mark()
 
     def protect(self, value: Any) -> Any:
         """The same plain data with every string in it protected, keys apart."""
@@ -41,6 +47,24 @@ class ContentShield:
     def unmarked(self, rendered: str) -> str:
         """The rendered text as it would be without protection."""
         return rendered.replace(self._mark, "")
+
+    def ended(self, content: str) -> str:
+        """Content with its end marked for ``cut_at_end``."""
+        return f"{content}{self._end_mark} "
+
+    def cut_at_end(self, rendered: str) -> str:
+        """The rendered text up to the marked end. Blanks before it stay unless the template strips them elsewhere, too.
+
+        Raises:
+            RequestError: the template leaves the marked content out.
+        """
+        end = rendered.rfind(self._end_mark)
+        if end < 0:
+            raise RequestError(
+                "the chat template leaves out the final message, so it can't be continued", param="messages"
+            )
+        text = rendered[:end]
+        return text if rendered.startswith(" ", end + len(self._end_mark)) else text.rstrip()
 
     def encode(self, rendered: str) -> list[int]:
         """Ids of the rendered text: the template's control tokens, and everything else as text."""

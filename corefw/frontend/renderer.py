@@ -67,13 +67,25 @@ class Renderer:
             RequestError: not valid Unicode, or nothing in it.
             ContextLengthError: far too long to fit; others are found when the request is made.
         """
-        self._check_text(text, param)
-        ids = self.tokenizer.encode(text, parse_special=parse_special)
-        bos_id = self.tokenizer.bos_id
-        if self.tokenizer.adds_bos and ids[:2] == [bos_id, bos_id]:
-            del ids[0]
+        ids = self.encode(text, param=param, parse_special=parse_special)
         if not ids:
             raise RequestError("the prompt is empty; send at least one character", param=param)
+        return ids
+
+    def encode(
+        self, text: str, *, param: str, parse_special: bool = True, add_special_tokens: bool = True
+    ) -> list[int]:
+        """Ids as ``render_text`` makes them, but there may be none, and the begin token may be left out.
+
+        Raises:
+            RequestError: not valid Unicode.
+            ContextLengthError: far too long to fit.
+        """
+        self._check_text(text, param)
+        ids = self.tokenizer.encode(text, add_special_tokens=add_special_tokens, parse_special=parse_special)
+        bos_id = self.tokenizer.bos_id
+        if add_special_tokens and self.tokenizer.adds_bos and ids[:2] == [bos_id, bos_id]:
+            del ids[0]
         return self._known(ids, param)
 
     def render_ids(self, ids: Sequence[int], *, param: str) -> list[int]:
@@ -100,6 +112,7 @@ class Renderer:
         *,
         template_kwargs: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
     ) -> list[int]:
         """Ids of a chat in the model's template.
 
@@ -109,19 +122,25 @@ class Renderer:
             messages: objects with role and content (text, or a list of text parts); further keys go to the template.
             template_kwargs: further variables of the template (``tools`` …).
             add_generation_prompt: end with the beginning of an assistant's message.
+            continue_final_message: end with the last message's text, whatever the template puts after it.
 
         Raises:
             RequestError: malformed messages, no template, or the template refuses; ``param`` is the path.
         """
         shield = ContentShield(self.tokenizer)
+        protected = shield.protect(template_messages(messages))
+        if continue_final_message:
+            protected[-1]["content"] = shield.ended(protected[-1]["content"])
         rendered = self._template.render(
             {
                 **self._token_texts,
                 **shield.protect(template_kwargs or {}),
-                "messages": shield.protect(template_messages(messages)),
+                "messages": protected,
                 "add_generation_prompt": add_generation_prompt,
             }
         )
+        if continue_final_message:
+            rendered = shield.cut_at_end(rendered)
         self._check_text(shield.unmarked(rendered), "messages")
         ids = shield.encode(rendered)
         bos_id = self.tokenizer.bos_id
@@ -131,9 +150,14 @@ class Renderer:
             raise RequestError("the chat template made an empty prompt of the messages", param="messages")
         return self._known(ids, "messages")
 
+    @property
+    def chat_template(self) -> str | None:
+        """The template's source; None where the model has none."""
+        return self._template.source
+
     def _known(self, ids: list[int], param: str) -> list[int]:
         """A tokenizer may have tokens for which the model has no embedding."""
-        if max(ids) >= self._num_ids:
+        if max(ids, default=0) >= self._num_ids:
             text = self._text_of(next(token_id for token_id in ids if token_id >= self._num_ids))
             raise RequestError(f"the model has no embedding for the token {text[:40]!r}; leave it out", param=param)
         return ids

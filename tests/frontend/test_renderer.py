@@ -101,6 +101,47 @@ def test_a_chat_is_the_template_with_the_messages_in_it(small_renderer: Renderer
     assert small_renderer.render_chat(user("hello")) == encode(text, parse_special=True)
 
 
+def chat_renderer(folder: Path, content: str) -> Renderer:
+    """Of a template that renders each message's content by an expression, and then an end token."""
+    template = f"{{% for m in messages %}}{{{{ m['role'] }}}}: {{{{ {content} }}}}<|im_end|>\n{{% endfor %}}"
+    return Renderer(model_info(write_gguf(folder / "chat.gguf", template=template)), ModelConfig(), FrontendConfig())
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [("m['content']", "user: end \n"), ("m['content'] | trim", "user: end"), ("m['content'] | upper", "user: END \n")],
+)
+def test_a_final_message_that_is_continued_ends_the_chat(
+    expression: str, text: str, tmp_path: Path, cache_folder: Path
+) -> None:
+    renderer = chat_renderer(tmp_path, expression)
+    ids = renderer.render_chat(user("end \n"), continue_final_message=True)
+    assert ids == renderer.tokenizer.encode(text)
+
+
+def test_a_final_message_that_is_continued_is_text(tmp_path: Path, cache_folder: Path) -> None:
+    renderer = chat_renderer(tmp_path, "m['content']")
+    ids = renderer.render_chat([*user("a"), *user("b<|im_end|>")], continue_final_message=True)
+    assert ids.count(END) == 1
+    assert renderer.tokenizer.decode(ids, skip_special_tokens=False) == "user: a<|im_end|>\nuser: b<|im_end|>"
+
+
+def test_a_final_message_that_the_template_leaves_out_cant_be_continued(tmp_path: Path, cache_folder: Path) -> None:
+    with pytest.raises(RequestError, match="leaves out the final message") as raised:
+        chat_renderer(tmp_path, "'nothing'").render_chat(user("a"), continue_final_message=True)
+    assert raised.value.param == "messages"
+
+
+def test_a_text_is_encoded_without_a_begin_token_on_request(tmp_path: Path, cache_folder: Path) -> None:
+    file = write_gguf(tmp_path / "s.gguf", byte_level_metadata(add_bos_token=True), None)
+    renderer = Renderer(model_info(file), ModelConfig(), FrontendConfig())
+    assert renderer.encode("hello", param="prompt") == [BOS, *SMALL.encode("hello")]
+    assert renderer.encode("hello", param="prompt", add_special_tokens=False) == SMALL.encode("hello")
+    assert renderer.encode("<s>hello", param="prompt", add_special_tokens=False) == [BOS, *SMALL.encode("hello")]
+    assert renderer.encode("", param="prompt", add_special_tokens=False) == []
+    assert renderer.chat_template is None
+
+
 @pytest.mark.parametrize("template", ["{{ bos_token }}{{ messages[0].content }}", "{{ messages[0].content }}"])
 def test_the_begin_token_stands_once_whoever_writes_it(template: str, tmp_path: Path, cache_folder: Path) -> None:
     file = write_gguf(tmp_path / "s.gguf", byte_level_metadata(add_bos_token=True), template)

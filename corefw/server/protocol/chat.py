@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -24,6 +25,7 @@ from corefw.server.protocol.sampling import (
 
 __all__ = [
     "CHAT_REQUEST",
+    "TEMPLATE_KWARGS_SCHEMA",
     "Chat",
     "ChatChoice",
     "ChatChunk",
@@ -34,10 +36,13 @@ __all__ = [
     "ChatRequest",
     "ChatTokenLogprob",
     "ChatTopLogprob",
+    "check_template_kwargs",
 ]
 
 # The renderer gives these to every template.
 _OWN_TEMPLATE_VARIABLES = frozenset({"messages", "add_generation_prompt", "bos_token", "eos_token"})
+# What ``check_template_kwargs`` accepts.
+TEMPLATE_KWARGS_SCHEMA: dict[str, Any] = {"propertyNames": {"not": {"enum": sorted(_OWN_TEMPLATE_VARIABLES)}}}
 # The API's own limit.
 MAX_TOP_LOGPROBS = 20
 
@@ -64,16 +69,13 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
     ] = None
     chat_template_kwargs: Annotated[
         dict[str, Any] | None,
-        documented(
-            "Variables for the model's chat template.",
-            propertyNames={"not": {"enum": sorted(_OWN_TEMPLATE_VARIABLES)}},
-        ),
+        documented("Variables for the model's chat template.", **TEMPLATE_KWARGS_SCHEMA),
     ] = None
 
     def to_sampling_params(self, defaults: SamplingDefaults, limits: ServerConfig, vocab_size: int) -> SamplingParams:
         """Check the fields and say how tokens are chosen. ``max_completion_tokens`` wins over ``max_tokens``."""
         self.check(limits)
-        self._check_template_kwargs()
+        check_template_kwargs(self.chat_template_kwargs)
         max_tokens = self.max_tokens
         if self.max_completion_tokens is not None:
             max_tokens = self.max_completion_tokens
@@ -88,14 +90,6 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
             vocab_size=vocab_size,
         )
 
-    def _check_template_kwargs(self) -> None:
-        taken = sorted(_OWN_TEMPLATE_VARIABLES & (self.chat_template_kwargs or {}).keys())
-        if taken:
-            raise RequestError(
-                f"chat_template_kwargs must not have {taken[0]}, which the server itself sets; leave it out",
-                param=f"chat_template_kwargs.{taken[0]}",
-            )
-
     def _num_logprobs(self, limits: ServerConfig) -> int | None:
         unlimited = limits.max_logprobs == ALL_LOGPROBS
         cap = ALL_LOGPROBS if unlimited else min(MAX_TOP_LOGPROBS, limits.max_logprobs)
@@ -103,6 +97,20 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
         if self.top_logprobs and not self.logprobs:
             raise RequestError("top_logprobs goes with logprobs: true only", param="top_logprobs")
         return (self.top_logprobs or 0) if self.logprobs else None
+
+
+def check_template_kwargs(values: Mapping[str, Any] | None) -> None:
+    """Refuse a ``chat_template_kwargs`` that would replace what the server sets.
+
+    Raises:
+        RequestError: it has such a variable.
+    """
+    taken = sorted(_OWN_TEMPLATE_VARIABLES & (values or {}).keys())
+    if taken:
+        raise RequestError(
+            f"chat_template_kwargs must not have {taken[0]}, which the server itself sets; leave it out",
+            param=f"chat_template_kwargs.{taken[0]}",
+        )
 
 
 CHAT_REQUEST = RequestShape(

@@ -7,13 +7,15 @@ from typing import Any
 from corefw.errors import RequestError
 from corefw.server.protocol.fields import json_kind
 
-__all__ = ["PROMPT_SCHEMAS", "Prompt", "parse_prompts"]
+__all__ = ["PROMPT_SCHEMAS", "TOKEN_IDS_SCHEMA", "Prompt", "parse_prompts", "parse_token_ids"]
 
 # A text or token ids, with the path that errors name.
 Prompt = tuple[str, str | list[int]]
 
 _TEXT: dict[str, Any] = {"type": "string"}
-_IDS: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
+# What ``parse_token_ids`` reads.
+TOKEN_IDS_SCHEMA: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+_IDS: dict[str, Any] = {**TOKEN_IDS_SCHEMA, "minItems": 1}
 # What ``parse_prompts`` reads; the number of prompts is up to the server's --max-prompts.
 PROMPT_SCHEMAS: tuple[dict[str, Any], ...] = (
     _TEXT,
@@ -41,12 +43,12 @@ def parse_prompts(value: object, *, max_prompts: int, num_token_ids: int) -> lis
     if not value:
         raise RequestError("prompt must not be empty", param="prompt")
     if _is_number(value[0]):
-        return [("prompt", _token_ids(value, "prompt", num_token_ids))]
+        return [("prompt", parse_token_ids(value, "prompt", num_token_ids))]
     if len(value) > max_prompts:
         raise RequestError(f"prompt takes at most {max_prompts} prompts, got {len(value)}", param="prompt")
     if isinstance(value[0], str):
         return [(f"prompt[{i}]", _text(item, f"prompt[{i}]")) for i, item in enumerate(value)]
-    return [(f"prompt[{i}]", _token_ids(item, f"prompt[{i}]", num_token_ids)) for i, item in enumerate(value)]
+    return [(f"prompt[{i}]", parse_token_ids(item, f"prompt[{i}]", num_token_ids)) for i, item in enumerate(value)]
 
 
 def _is_number(value: object) -> bool:
@@ -59,9 +61,19 @@ def _text(item: object, path: str) -> str:
     return item
 
 
-def _token_ids(item: object, path: str, num_token_ids: int) -> list[int]:
+def parse_token_ids(item: object, path: str, num_token_ids: int) -> list[int]:
+    """Read a raw list of token ids, which may be empty.
+
+    Args:
+        item: as the client sent it.
+        path: of the field, for errors.
+        num_token_ids: ids must be below.
+
+    Raises:
+        RequestError: no list, or one of its items is no token id; ``param`` is its path.
+    """
     if not isinstance(item, list):
-        raise RequestError(f"{path} must be a string or a list of token ids, got {json_kind(item)}", param=path)
+        raise RequestError(f"{path} must be a list of token ids, got {json_kind(item)}", param=path)
     if set(map(type, item)) - {int}:
         i = next(i for i, token_id in enumerate(item) if type(token_id) is not int)
         raise RequestError(f"{path}[{i}] must be a token id, got {json_kind(item[i])}", param=f"{path}[{i}]")

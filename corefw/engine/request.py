@@ -65,6 +65,7 @@ class Request:
         next_block_end: computed tokens with which its next block is full; both the KV-cache manager's.
         turn: place among waiting requests with the same key; None before the request first waits.
         has_output: whether an output has gone out.
+        scheduled_s: when its first step was put together, on the monotonic clock; None before it.
     """
 
     __slots__ = (
@@ -87,6 +88,7 @@ class Request:
         "prompt_embeds",
         "prompt_ids",
         "request_id",
+        "scheduled_s",
         "stop_ids",
         "token_ids",
         "turn",
@@ -114,6 +116,7 @@ class Request:
         self.next_block_end = 0
         self.turn: int | None = None
         self.has_output = False
+        self.scheduled_s: float | None = None
         self._status = RequestStatus.WAITING
 
     def __repr__(self) -> str:

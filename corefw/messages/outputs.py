@@ -18,6 +18,7 @@ __all__ = [
     "ModelRunnerOutput",
     "PositionLogprobs",
     "PromptLogprobs",
+    "RequestTimes",
     "SchedulerStats",
     "StepLogprobs",
     "UtilityResult",
@@ -108,6 +109,18 @@ class PositionLogprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
     rank: int
 
 
+class RequestTimes(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """When a request reached its stations: ``time.monotonic()`` of the core, which its machine's processes share.
+
+    Attributes:
+        scheduled_s: its first step was put together, whatever preempted it afterwards.
+        first_token_s: its first token was there; None when it ended without one.
+    """
+
+    scheduled_s: float
+    first_token_s: float | None = None
+
+
 class EngineCoreOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """News of one request. Every request ends in exactly one output with a ``finish_reason``.
 
@@ -119,6 +132,7 @@ class EngineCoreOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
         finish_reason: set on the last output.
         stop_reason: the stop token id that ended it; None for an end token, a limit or an abort.
         num_cached_tokens: prompt tokens taken from the prefix cache, set on the first output.
+        times: on the first output of a request that has run.
         error: with ``FinishReason.ERROR``: what happened, fit for the client.
         error_kind: whose fault that is.
         extra: plain data of plugins.
@@ -131,6 +145,7 @@ class EngineCoreOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     finish_reason: FinishReason | None = None
     stop_reason: int | None = None
     num_cached_tokens: int | None = None
+    times: RequestTimes | None = None
     error: str | None = None
     error_kind: ErrorKind = ErrorKind.ENGINE
     extra: PlainDict = {}
@@ -149,6 +164,9 @@ class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
         num_prompt_tokens: prompt tokens computed since the start.
         num_generation_tokens: output tokens since the start.
         num_steps: steps since the start.
+        num_step_tokens: tokens that they computed, prompt and output.
+        step_token_counts: how many of these steps had how many tokens: one count for each of ``STEP_TOKEN_BOUNDS`` and
+            one for the steps above the last; empty where nobody counts.
     """
 
     num_running: int = 0
@@ -160,6 +178,8 @@ class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
     num_prompt_tokens: int = 0
     num_generation_tokens: int = 0
     num_steps: int = 0
+    num_step_tokens: int = 0
+    step_token_counts: tuple[int, ...] = ()
 
 
 class UtilityResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, field
 
 from corefw.engine.request import Request
 from corefw.messages.outputs import SchedulerStats
+from corefw.observability.metrics_catalog import STEP_TOKEN_BOUNDS
 
 __all__ = ["Counters"]
 
@@ -20,6 +22,15 @@ class Counters:
     prefix_hits_tokens: int = 0
     num_prompt_tokens: int = 0
     num_generation_tokens: int = 0
+    num_step_tokens: int = 0
+    step_token_counts: list[int] = field(default_factory=lambda: [0] * (len(STEP_TOKEN_BOUNDS) + 1))
+
+    def count_step(self, num_tokens: int) -> None:
+        """A step was put together; one without tokens doesn't count."""
+        if num_tokens:
+            self.num_steps += 1
+            self.num_step_tokens += num_tokens
+            self.step_token_counts[bisect_left(STEP_TOKEN_BOUNDS, num_tokens)] += 1
 
     def count_lookup(self, request: Request) -> None:
         """A request was admitted for the first time, with its prefix looked up."""
@@ -44,4 +55,6 @@ class Counters:
             num_prompt_tokens=self.num_prompt_tokens,
             num_generation_tokens=self.num_generation_tokens,
             num_steps=self.num_steps,
+            num_step_tokens=self.num_step_tokens,
+            step_token_counts=tuple(self.step_token_counts),
         )

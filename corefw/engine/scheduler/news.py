@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 from corefw.engine.request import Request
-from corefw.messages.outputs import EngineCoreOutput, FinishReason, PositionLogprobs, PromptLogprobs
+from corefw.messages.outputs import EngineCoreOutput, FinishReason, PositionLogprobs, PromptLogprobs, RequestTimes
 from corefw.messages.request import PlainDict
 
 __all__ = ["news_of"]
@@ -22,9 +24,12 @@ def news_of(
     error: str | None = None,
     extra: PlainDict = _NOTHING,
 ) -> EngineCoreOutput:
-    """What a step, or an end, brought. The request's first news also tell how much of its prompt was cached."""
-    num_cached_tokens = None if request.has_output else request.num_cached_tokens or 0
-    request.has_output = True
+    """What a step, or an end, brought. The request's first news also tell of its prompt's cached part and its times."""
+    num_cached_tokens, times = None, None
+    if not request.has_output:
+        request.has_output = True
+        num_cached_tokens = request.num_cached_tokens or 0
+        times = _times(request, bool(token_ids))
     return EngineCoreOutput(
         request_id=request.request_id,
         new_token_ids=token_ids,
@@ -33,6 +38,13 @@ def news_of(
         finish_reason=finish_reason,
         stop_reason=stop_reason,
         num_cached_tokens=num_cached_tokens,
+        times=times,
         error=error,
         extra=extra,
     )
+
+
+def _times(request: Request, has_token: bool) -> RequestTimes | None:
+    if request.scheduled_s is None:
+        return None
+    return RequestTimes(request.scheduled_s, time.monotonic() if has_token else None)

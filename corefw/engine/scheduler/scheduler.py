@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -137,9 +138,10 @@ class DefaultScheduler(Scheduler):
         if not step.preempted_ids:
             self._admit_waiting(step)
         self._step += 1
-        self._counters.num_steps += step.has_shares
         finished_ids, self._finished_ids = self._finished_ids, []
-        return step.build(self._step, finished_ids)
+        scheduled = step.build(self._step, finished_ids)
+        self._counters.count_step(scheduled.total_num_scheduled_tokens)
+        return scheduled
 
     def _schedule_running(self, step: StepBuilder) -> None:
         index, running, allocate_slots = 0, self._running, self._kv.allocate_slots
@@ -215,6 +217,7 @@ class DefaultScheduler(Scheduler):
         self._running.append(request)
         step.begin(request, num_tokens, new_block_ids, self._kv.block_ids(request))
         if request.num_cached_tokens is None:
+            request.scheduled_s = time.monotonic()
             request.num_cached_tokens = min(hit.num_tokens, request.num_prompt_tokens)
             if self._kv.caches_prefixes:
                 self._counters.count_lookup(request)

@@ -43,11 +43,6 @@ class StepBuilder:
         self._all_blocks: dict[str, tuple[Request, BlockIds]] = {}
         self._fresh_blocks: dict[str, BlockIds] = {}
 
-    @property
-    def has_shares(self) -> bool:
-        """Whether there is anything to compute."""
-        return bool(self._num_tokens)
-
     def go_on(self, request: Request, num_tokens: int, new_block_ids: BlockIds) -> None:
         """Give a request that the worker holds its share."""
         request_id = request.request_id

@@ -11,9 +11,11 @@ from corefw import env
 from corefw.config.args import SECTIONS, UserArgs
 from corefw.config.engine_config import EngineConfig, ModelConfig, PluginConfig
 from corefw.errors import ConfigError, ModelSourceError
+from corefw.interfaces.model import ModelRequest
 from corefw.interfaces.model_source import SourceOptions
 from corefw.interfaces.selection import Selection
-from corefw.models.loading.remote_code import refuse_remote_code
+from corefw.models.loading.hf_config import check_sizes
+from corefw.models.registry import choose_implementation
 from corefw.plugin_system.selection import select
 
 if TYPE_CHECKING:
@@ -45,9 +47,12 @@ def resolve_config(args: UserArgs, plugins: PluginManager) -> EngineConfig:
     selections = [*selections, selection]
     sections, changes = _apply_proposals(args, platform.propose(info, args.explicit))
     model = _section(ModelConfig, sections["model"])
-    refuse_remote_code(info, plugins.names("model_plugins"), trusted=model.trust_remote_code)
-    _check_context(model, info)
     dtype, dtype_reason = _choose_dtype(model.dtype, info, platform)
+    request = ModelRequest(info=info, dtype=dtype, trust_remote_code=model.trust_remote_code)
+    implementation, info = choose_implementation(request, plugins, model.model_impl)
+    selections = [*selections, implementation]
+    check_sizes(info)
+    _check_context(model, info)
     for item in selections:
         plugins.record(item)
     return EngineConfig(
@@ -55,6 +60,7 @@ def resolve_config(args: UserArgs, plugins: PluginManager) -> EngineConfig:
         model_info=info,
         dtype=dtype,
         platform=platform.name,
+        model_implementation=implementation.chosen,
         plugins=_section(PluginConfig, {**sections["plugins"], "resolved": plugins.resolved()}),
         decisions=(
             *((item.what, item.chosen, item.why) for item in selections),

@@ -9,14 +9,16 @@ import torch
 from torch import nn
 
 from corefw.interfaces.attention import AttentionRequest
+from corefw.interfaces.model import ModelRequest
 from corefw.models.layers.context import BuildContext, TensorParallel
 from corefw.models.ops.binder import OpBinder
-from corefw.models.registry import model_class
+from corefw.models.registry import NATIVE, model_class
 from corefw.models.shape import has_sliding_window, head_size
 from corefw.plugin_system.selection import select
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
+    from corefw.interfaces.model import ModelImplementation
     from corefw.interfaces.platform import Platform
     from corefw.interfaces.selection import Selection
     from corefw.plugin_system.manager import PluginManager
@@ -64,15 +66,24 @@ def build_model(config: EngineConfig, build: BuildContext, plugins: PluginManage
     """The model of ``config.model_info``, weights loaded, in evaluation mode, without gradients.
 
     Raises:
-        ConfigError: the architecture is unknown.
+        ConfigError: the architecture is unknown, or can't be built as configured.
         ModelFormatError: the checkpoint doesn't fit the configuration.
     """
     info = config.model_info
-    model: Any = model_class(info.architecture, plugins)(info, build)
+    model: Any = _make_model(config, build, plugins)
     loader = plugins.get("model_loaders", info.loader)()
     model.load_weights(loader.weights(info, build.dtype))
     built: nn.Module = model.eval().requires_grad_(False)
     return built
+
+
+def _make_model(config: EngineConfig, build: BuildContext, plugins: PluginManager) -> nn.Module:
+    info, name = config.model_info, config.model_implementation
+    if name == NATIVE:
+        return model_class(info.architecture, plugins)(info, build)
+    request = ModelRequest(info=info, dtype=config.dtype, trust_remote_code=config.model.trust_remote_code)
+    implementation: ModelImplementation = plugins.get("model_implementations", name)()
+    return implementation.build(request, build)
 
 
 def _choose_attention(

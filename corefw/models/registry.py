@@ -1,21 +1,35 @@
-"""Architecture → model class. Importable without torch; only ``model_class`` imports a model."""
+"""What computes a model: the class of its architecture, or else an implementation plugin.
+
+Importable without torch; only ``model_class`` and ``ModelImplementation.build`` import a model.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from corefw.errors import ConfigError
+from corefw.models.loading.remote_code import refuse_remote_code
+from corefw.plugin_system.selection import select
 
 if TYPE_CHECKING:
     from torch import nn
 
     from corefw.config.model_info import ModelInfo
+    from corefw.interfaces.model import ModelImplementation, ModelRequest
+    from corefw.interfaces.selection import Selection
     from corefw.models.layers.context import BuildContext
     from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["ModelClass", "architectures", "check_architecture", "model_class"]
+__all__ = ["NATIVE", "ModelClass", "architectures", "check_architecture", "choose_implementation", "model_class"]
 
-_GROUP = "model_plugins"
+NATIVE = "native"
+_AUTO = "auto"
+_CLASSES, _IMPLEMENTATIONS = "model_plugins", "model_implementations"
+_REMEDY = (
+    "`pip install corefw-models-transformers` adds the implementation 'transformers', for causal language models that "
+    "transformers knows; a plugin can also bring a class in the group corefw.model_plugins"
+)
 
 
 class ModelClass(Protocol):
@@ -26,7 +40,7 @@ class ModelClass(Protocol):
 
 def architectures(plugins: PluginManager) -> tuple[str, ...]:
     """Every architecture that a plugin brings."""
-    return plugins.names(_GROUP)
+    return plugins.names(_CLASSES)
 
 
 def check_architecture(architecture: str, plugins: PluginManager) -> None:
@@ -35,12 +49,9 @@ def check_architecture(architecture: str, plugins: PluginManager) -> None:
     Raises:
         ConfigError: names those that are known.
     """
-    known = architectures(plugins)
-    if architecture not in known:
-        raise ConfigError(
-            f"model architecture {architecture[:80]!r} is not supported; known: {', '.join(sorted(known)) or 'none'}. "
-            "A plugin can add it in the group corefw.model_plugins"
-        )
+    reason = _unknown(architecture, plugins)
+    if reason is not None:
+        raise ConfigError(f"{reason}. A plugin can add it in the group corefw.{_CLASSES}")
 
 
 def model_class(architecture: str, plugins: PluginManager) -> ModelClass:
@@ -51,5 +62,46 @@ def model_class(architecture: str, plugins: PluginManager) -> ModelClass:
         PluginError: it can't be loaded.
     """
     check_architecture(architecture, plugins)
-    found: Any = plugins.get(_GROUP, architecture)
+    found: Any = plugins.get(_CLASSES, architecture)
     return found  # type: ignore[no-any-return]
+
+
+def choose_implementation(
+    request: ModelRequest, plugins: PluginManager, named: str = _AUTO
+) -> tuple[Selection, ModelInfo]:
+    """Ask who computes a model: native classes first, then every implementation plugin.
+
+    Returns:
+        who does and why, and what is known of the model then.
+
+    Raises:
+        ConfigError: nobody can, or the named one can't; with every reason and the remedy.
+    """
+    asked: dict[str, ModelImplementation] = {}
+    installed = plugins.names(_IMPLEMENTATIONS)
+    if not installed:
+        refuse_remote_code(request.info, architectures(plugins), trusted=request.trust_remote_code)
+
+    def asking(name: str) -> Callable[[], str | None]:
+        def supports() -> str | None:
+            asked[name] = plugins.get(_IMPLEMENTATIONS, name)()
+            return asked[name].supports(request)
+
+        return supports
+
+    candidates = [(NATIVE, lambda: _unknown(request.info.architecture, plugins))]
+    candidates += [(name, asking(name)) for name in installed]
+    try:
+        selection = select("model implementation", candidates, named=None if named == _AUTO else named)
+    except ConfigError as error:
+        raise error if installed else ConfigError(f"{error}. {_REMEDY}") from None
+    chosen = selection.chosen
+    return selection, request.info if chosen == NATIVE else asked[chosen].describe(request)
+
+
+def _unknown(architecture: str, plugins: PluginManager) -> str | None:
+    known = architectures(plugins)
+    if architecture in known:
+        return None
+    listed = ", ".join(sorted(known)) or "none"
+    return f"model architecture {architecture[:80]!r} is not supported; known: {listed}"

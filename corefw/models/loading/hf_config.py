@@ -14,7 +14,7 @@ from corefw.models.loading.hf_rope import normalise_rope
 from corefw.models.loading.model_directory import INDEX_NAME, read_index
 from corefw.models.loading.safetensors_header import StoredTensor, read_safetensors_header
 
-__all__ = ["read_hf_info"]
+__all__ = ["check_sizes", "read_hf_info"]
 
 _HEAD = "lm_head.weight"
 # corefw's own architectures → the family whose defaults theirs are.
@@ -43,6 +43,14 @@ _OPTIONAL = {
     "num_key_value_heads": _MAX_HEADS,
     "head_dim": _MAX_HEADS,
     "sliding_window": _MAX_POSITION,
+}
+# What else configurations of other architectures call these sizes.
+_OTHER_NAMES = {
+    "hidden_size": ("n_embd", "d_model"),
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
+    "num_attention_heads": ("n_head", "n_heads", "num_heads"),
+    "max_position_embeddings": ("n_positions", "n_ctx", "max_seq_len", "max_sequence_length"),
+    "intermediate_size": ("n_inner", "ffn_dim", "ffn_hidden_size"),
 }
 # What only corefw's own architectures are known to mean by it.
 _BUILT_IN_NUMBERS = (
@@ -132,12 +140,27 @@ def read_hf_info(files: ModelFiles, loader: str) -> ModelInfo:
         architecture=architecture,
         hf_config=config,
         checkpoint_dtype=_checkpoint_dtype(reader, tensors),
-        max_position=config["max_position_embeddings"],
-        vocab_size=config["vocab_size"],
+        max_position=config["max_position_embeddings"] or 0,
+        vocab_size=config["vocab_size"] or 0,
         eos_ids=eos_ids,
         bos_id=bos_ids[0] if bos_ids else None,
         generation_config=sampling_defaults(generation),
     )
+
+
+def check_sizes(info: ModelInfo) -> None:
+    """Refuse a model whose sizes aren't all known once it is chosen what computes it.
+
+    Raises:
+        ModelFormatError: names the missing keys of its configuration.
+    """
+    keys = (*_REQUIRED, "head_dim")
+    missing = [key for key in keys if key in info.hf_config and info.hf_config[key] is None]
+    if missing:
+        raise ModelFormatError(
+            f"{Path(info.files.root) / 'config.json'}: doesn't state {', '.join(missing)}, which the model class of "
+            f"{info.architecture[:80]} needs; fetch the model again or correct the file"
+        )
 
 
 def _generation_config(root: Path) -> ConfigReader:
@@ -196,22 +219,38 @@ def _normalise(reader: ConfigReader, architecture: str, tensors: dict[str, Store
     built_in = architecture in _BUILT_IN
     family = _BUILT_IN.get(architecture) or str(reader.values.get("model_type"))[:40]
     config = {**_FAMILY_DEFAULTS.get(family, {}), **reader.values}
+    if not built_in:
+        _rename_sizes(config)
     reader = ConfigReader(reader.path, dict(config))  # what is checked has the defaults filled in
     _check_sizes(reader, built_in=built_in)
     _check_numbers_and_flags(reader, built_in=built_in)
-    _derive_heads(reader, config)
+    if built_in or (reader.has("num_attention_heads") and reader.has("hidden_size")):
+        _derive_heads(reader, config, built_in=built_in)
     config.setdefault("sliding_window", None)
-    _check_layer_types(reader, config["num_hidden_layers"], _ATTENTION_KINDS if built_in else _LAYER_KINDS)
+    if reader.has("num_hidden_layers"):
+        _check_layer_types(reader, config["num_hidden_layers"], _ATTENTION_KINDS if built_in else _LAYER_KINDS)
     normalise_rope(reader, config, built_in=built_in, by_layer=not built_in or architecture == _ROPE_BY_LAYER)
-    _normalise_head(reader, architecture, config, tensors)
+    if architecture.endswith("ForCausalLM"):
+        _normalise_head(reader, config, tensors, built_in=built_in)
     return config
+
+
+def _rename_sizes(config: dict[str, Any]) -> None:
+    """Sizes under their usual names; those that aren't stated are None, until it is known what computes the model."""
+    for key, others in _OTHER_NAMES.items():
+        if config.get(key) is None:
+            config[key] = next((config[name] for name in others if config.get(name) is not None), None)
+    for key in _REQUIRED:
+        config.setdefault(key, None)
 
 
 def _check_sizes(reader: ConfigReader, *, built_in: bool) -> None:
     for key, high in _REQUIRED.items():
-        reader.whole(key, high)
+        if built_in or reader.has(key):
+            reader.whole(key, high)
     for key, high in _OPTIONAL.items():
-        if reader.has(key) or (built_in and key == "intermediate_size"):
+        is_inner = key == "intermediate_size"  # built-in architectures need it, others may have one a layer
+        if built_in if is_inner else reader.has(key):
             reader.whole(key, high)
 
 
@@ -230,13 +269,16 @@ def _check_numbers_and_flags(reader: ConfigReader, *, built_in: bool) -> None:
             reader.flag(key)
 
 
-def _derive_heads(reader: ConfigReader, config: dict[str, Any]) -> None:
+def _derive_heads(reader: ConfigReader, config: dict[str, Any], *, built_in: bool) -> None:
     heads = config["num_attention_heads"]
     if config.get("num_key_value_heads") is None:
         config["num_key_value_heads"] = heads
     if heads % config["num_key_value_heads"]:
         reader.refuse("num_key_value_heads", f"a divisor of num_attention_heads, which is {heads}")
     if config.get("head_dim") is None:
+        if config["hidden_size"] % heads and not built_in:
+            config["head_dim"] = None  # it may have another name
+            return
         if config["hidden_size"] % heads:
             reader.fail(
                 "num_attention_heads",
@@ -261,12 +303,10 @@ def _check_layer_types(reader: ConfigReader, num_layers: int, known: frozenset[s
 
 
 def _normalise_head(
-    reader: ConfigReader, architecture: str, config: dict[str, Any], tensors: dict[str, StoredTensor]
+    reader: ConfigReader, config: dict[str, Any], tensors: dict[str, StoredTensor], *, built_in: bool
 ) -> None:
-    if not architecture.endswith("ForCausalLM"):
-        return
     tied = config.setdefault("tie_word_embeddings", _HEAD not in tensors)
-    if not tied and _HEAD not in tensors:
+    if built_in and not tied and _HEAD not in tensors:
         raise ModelFormatError(
             f"{reader.path.parent}: tensor {_HEAD!r} is missing, though tie_word_embeddings is false in config.json; "
             "fetch the whole model directory again"

@@ -63,7 +63,8 @@ def normalise_rope(reader: ConfigReader, config: dict[str, Any], *, built_in: bo
     if config.get("partial_rotary_factor") is None:
         config.pop("partial_rotary_factor", None)
     config["rope_scaling"] = None if scaling.get("rope_type", "default") == "default" else scaling
-    _check_rotary_size(reader, config)
+    if config.get("head_dim") is not None:
+        _check_rotary_size(reader, config)
 
 
 def _check_each_kind_of_layer(parameters: ConfigReader, kinds: frozenset[str]) -> None:

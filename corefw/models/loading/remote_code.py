@@ -31,5 +31,6 @@ def refuse_remote_code(info: ModelInfo, families: Collection[str], *, trusted: b
     raise ConfigError(
         f"{info.files.root}: the model brings its own code (auto_map in config.json: {named[:200]}), and no model "
         f"family fits {info.architecture[:80]!r}; known: {', '.join(sorted(families))}. corefw never runs code "
-        "from a model's directory; if you trust it, --trust-remote-code lets a plugin run it that can"
+        "from a model's directory; if you trust it, --trust-remote-code lets a plugin run it that can, such as "
+        "corefw-models-transformers (pip install)"
     )

@@ -46,5 +46,5 @@ def test_the_start_is_refused_unless_the_operator_trusts_the_code(tmp_path: Path
     plugins = PluginManager.discover("")
     with pytest.raises(ConfigError, match="--trust-remote-code"):
         resolve_config(UserArgs.from_keywords(model=str(tmp_path)), plugins)
-    config = resolve_config(UserArgs.from_keywords(model=str(tmp_path), trust_remote_code=True), plugins)
-    assert config.model_info.architecture == "XForCausalLM"
+    with pytest.raises(ConfigError, match=r"'XForCausalLM' is not supported.*pip install corefw-models-transformers"):
+        resolve_config(UserArgs.from_keywords(model=str(tmp_path), trust_remote_code=True), plugins)

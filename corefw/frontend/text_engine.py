@@ -15,11 +15,11 @@ from corefw.frontend.output_processor import GenerationUpdate, OutputProcessor
 from corefw.frontend.renderer import Renderer
 from corefw.frontend.token_params import truncated, with_token_ids
 from corefw.frontend.update_pacing import UpdatePacing
-from corefw.messages.outputs import EngineCoreOutput
+from corefw.messages.outputs import EngineCoreOutput, RequestTimes
 from corefw.messages.request import EngineCoreRequest, PlainDict
 from corefw.messages.sampling import SamplingParams
 
-__all__ = ["CoreEngine", "CoreStream", "TextEngine"]
+__all__ = ["CoreEngine", "CoreStream", "Observer", "TextEngine"]
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +37,13 @@ class CoreEngine(Protocol):
     @property
     def plan(self) -> RuntimePlan: ...
     def submit(self, request: EngineCoreRequest) -> CoreStream: ...
+
+
+class Observer(Protocol):
+    """Told of a request's progress, for figures."""
+
+    def saw(self, index: int, update: GenerationUpdate, times: RequestTimes | None) -> None:
+        """An output of the request has news, at the moment they came: before updates are joined or held back."""
 
 
 class TextEngine:
@@ -63,6 +70,7 @@ class TextEngine:
         priority: int = 0,
         cache_salt: str | None = None,
         extra: PlainDict | None = None,
+        observer: Observer | None = None,
     ) -> AsyncIterator[GenerationUpdate]:
         """Check a request at once, then return the iterator of its updates; nothing runs before the first is asked for.
 
@@ -74,6 +82,7 @@ class TextEngine:
                 ``output_kind`` says whether updates carry what is new (the default), all so far, or come at the end.
             request_id: the client's name for it, for the log alone: ids inside the engine are always new.
             priority, cache_salt, extra: for the core, see ``EngineCoreRequest``.
+            observer: told of all news.
 
         Raises:
             RequestError: empty prompt, or parameters name ids that aren't in the vocabulary.
@@ -94,15 +103,19 @@ class TextEngine:
             extra=extra,
         )
         _log.debug("request %s runs as %s", request_id, requests[0].request_id)
-        return self._run_one(requests[0]) if len(requests) == 1 else self._run_many(requests)
+        return self._run_one(requests[0], observer) if len(requests) == 1 else self._run_many(requests, observer)
 
-    async def _run_one(self, request: EngineCoreRequest, index: int = 0) -> AsyncGenerator[GenerationUpdate, None]:
+    async def _run_one(
+        self, request: EngineCoreRequest, observer: Observer | None, index: int = 0
+    ) -> AsyncGenerator[GenerationUpdate, None]:
         processor = OutputProcessor(self._tokenizer, request, index)
         pacing = UpdatePacing(request.params.output_kind, self._stream_interval)
         stream = self._engine.submit(request)
         try:
             async for output in stream:
                 update = processor.process(output)
+                if observer is not None:
+                    observer.saw(index, update, output.times)
                 if update.finish_reason is not None:
                     stream.abort()  # without effect when the core ended it
                 due = pacing.take(update)
@@ -114,10 +127,14 @@ class TextEngine:
         finally:
             stream.abort()
 
-    async def _run_many(self, requests: list[EngineCoreRequest]) -> AsyncGenerator[GenerationUpdate, None]:
+    async def _run_many(
+        self, requests: list[EngineCoreRequest], observer: Observer | None
+    ) -> AsyncGenerator[GenerationUpdate, None]:
         """Updates of all outputs in the order in which they come."""
         updates: asyncio.Queue[GenerationUpdate | BaseException] = asyncio.Queue()
-        tasks = [asyncio.create_task(self._forward(request, i, updates)) for i, request in enumerate(requests)]
+        tasks = [
+            asyncio.create_task(self._forward(request, observer, i, updates)) for i, request in enumerate(requests)
+        ]
         num_running = len(tasks)
         try:
             while num_running:
@@ -132,10 +149,14 @@ class TextEngine:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _forward(
-        self, request: EngineCoreRequest, index: int, updates: asyncio.Queue[GenerationUpdate | BaseException]
+        self,
+        request: EngineCoreRequest,
+        observer: Observer | None,
+        index: int,
+        updates: asyncio.Queue[GenerationUpdate | BaseException],
     ) -> None:
         try:
-            async with contextlib.aclosing(self._run_one(request, index)) as source:
+            async with contextlib.aclosing(self._run_one(request, observer, index)) as source:
                 async for update in source:
                     updates.put_nowait(update)
         except Exception as error:

@@ -9,12 +9,19 @@ from typing import Any
 
 import msgspec
 
+from corefw.server.protocol.answers import ErrorBody
 from corefw.server.protocol.fields import RequestShape
 
-__all__ = ["JSON", "Operation", "fragment"]
+__all__ = ["GENERATION_ERRORS", "JSON", "Operation", "answer_schemas", "error_answer", "fragment"]
 
 JSON = "application/json"
-EVENTS = "text/event-stream"
+# What a route that generates may answer besides its own.
+GENERATION_ERRORS: Mapping[int, str] = {
+    404: "No model of that name is served.",
+    429: "There is no room for the request now; it may be tried again.",
+}
+_EVENTS = "text/event-stream"
+_RETRY_AFTER = {"Retry-After": "Seconds to wait before the next try."}
 _REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
@@ -30,7 +37,7 @@ class Operation:
         description: more, where there is more to say.
         request: what decodes the body: a ``RequestShape``, or a struct that forbids unknown fields.
         answer: the struct of status 200; None where the body isn't JSON.
-        answer_type: content type of status 200 where ``answer`` is None; an empty string says that there is no body.
+        text_types: content types of status 200 that are text; with neither them nor ``answer`` there is no body.
         events: the struct of one event, where the route can stream.
         errors: further statuses with their reasons; all have the error body. 400 is added where there is a request.
         parameters: what the parameters in the path mean, by name.
@@ -43,7 +50,7 @@ class Operation:
     description: str = ""
     request: RequestShape[Any] | type[msgspec.Struct] | None = None
     answer: type[msgspec.Struct] | None = None
-    answer_type: str = JSON
+    text_types: tuple[str, ...] = ()
     events: type[msgspec.Struct] | None = None
     errors: Mapping[int, str] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -54,7 +61,10 @@ def fragment(*operations: Operation) -> dict[str, Any]:
     """What ``Endpoint.openapi`` returns for routes that are described by ``operations``."""
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _describe(operation)
+        methods = paths.setdefault(operation.path, {})
+        methods[operation.method.lower()] = described = _describe(operation)
+        if operation.method == "GET":
+            methods["head"] = _without_bodies(described)
     return {"paths": paths, "components": {"schemas": _schemas(operations)}}
 
 
@@ -68,8 +78,20 @@ def _describe(operation: Operation) -> dict[str, Any]:
     if operation.request is not None:
         described["requestBody"] = _body(operation)
         errors.setdefault(400, "The body is not what this route takes; `param` names the field.")
-    described["responses"] = {"200": _success(operation)} | {str(status): _error(errors[status]) for status in errors}
+    described["responses"] = {"200": _success(operation)}
+    for status, description in errors.items():
+        described["responses"][str(status)] = error_answer(description, _RETRY_AFTER if status == 429 else None)
     return described
+
+
+def _without_bodies(get: Mapping[str, Any]) -> dict[str, Any]:
+    """HEAD of what GET answers."""
+    responses = {
+        status: {name: value for name, value in response.items() if name != "content"}
+        for status, response in get["responses"].items()
+    }
+    operation_id = get["operationId"].replace("get_", "head_", 1)
+    return {**get, "operationId": operation_id, "responses": responses}
 
 
 def _operation_id(operation: Operation) -> str:
@@ -93,15 +115,14 @@ def _body(operation: Operation) -> dict[str, Any]:
 
 
 def _success(operation: Operation) -> dict[str, Any]:
+    content: dict[str, Any] = {kind: {"schema": {"type": "string"}} for kind in operation.text_types}
     if operation.answer is not None:
-        content: dict[str, Any] = {JSON: {"schema": _ref(operation.answer)}}
-    elif operation.answer_type:
-        content = {operation.answer_type: {"schema": {"type": "string"}}}
-    else:
+        content[JSON] = {"schema": _ref(operation.answer)}
+    if not content:
         return {"description": "Done."}
     if operation.events is None:
         return {"description": "The answer.", "content": content}
-    content[EVENTS] = {"schema": {"type": "string", "description": _events(operation.events)}}
+    content[_EVENTS] = {"schema": {"type": "string", "description": _events(operation.events)}}
     return {"description": "The answer, or with `stream: true` its parts as they come.", "content": content}
 
 
@@ -112,8 +133,15 @@ def _events(event: type[msgspec.Struct]) -> str:
     )
 
 
-def _error(description: str) -> dict[str, Any]:
-    return {"description": description, "content": {JSON: {"schema": {"$ref": _REF.format(name="ErrorBody")}}}}
+def error_answer(description: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """An answer with the error body; ``headers`` are names and what they say."""
+    answer: dict[str, Any] = {"description": description, "content": {JSON: {"schema": _ref(ErrorBody)}}}
+    if headers:
+        answer["headers"] = {
+            name: {"description": text, "schema": {"type": "string"}, "required": True}
+            for name, text in headers.items()
+        }
+    return answer
 
 
 def _ref(struct: type[msgspec.Struct]) -> dict[str, str]:

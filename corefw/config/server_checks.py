@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import urllib.parse
 from typing import TYPE_CHECKING
 
 from corefw.errors import ConfigError
@@ -10,7 +11,7 @@ from corefw.errors import ConfigError
 if TYPE_CHECKING:
     from corefw.config.engine_config import ServerConfig
 
-__all__ = ["check_cors", "check_limits", "check_root_path", "check_tls", "check_uds"]
+__all__ = ["check_cors", "check_limits", "check_otlp_endpoint", "check_root_path", "check_tls", "check_uds"]
 
 _MAX_SHOWN = 80
 # As browsers send it: nothing after the host and port, and no capital letters.
@@ -58,8 +59,8 @@ def check_root_path(root_path: str) -> None:
     segments = root_path.split("/")
     if root_path and (not _ROOT_PATH.fullmatch(root_path) or "." in segments or ".." in segments):
         raise ConfigError(
-            f"--root-path {root_path[:_MAX_SHOWN]!r} is no prefix of paths; it begins with a slash, ends without one, and "
-            "has letters, digits and -._~ between slashes, like /api"
+            f"--root-path {root_path[:_MAX_SHOWN]!r} is no prefix of paths; it begins with a slash, ends without one, "
+            "and has letters, digits and -._~ between slashes, like /api"
         )
 
 
@@ -112,3 +113,27 @@ def check_limits(config: ServerConfig) -> None:
         )
     if config.request_timeout is not None and not config.request_timeout > 0:
         raise ConfigError("--request-timeout must be above 0; leave it out to let requests take any time")
+
+
+def check_otlp_endpoint(config: ServerConfig) -> None:
+    """Where spans go.
+
+    Raises:
+        ConfigError: not the URL of a collector that speaks HTTP.
+    """
+    url = config.otlp_traces_endpoint
+    if url is not None and not _is_http_url(url):
+        raise ConfigError(
+            f"--otlp-traces-endpoint {url[:_MAX_SHOWN]!r} is no URL of a collector; spans go out as OTLP over HTTP, so "
+            "write one like http://localhost:4318/v1/traces"
+        )
+
+
+def _is_http_url(url: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        has_port = parts.port is None or parts.port > 0  # reading a port that is none raises
+    except ValueError:
+        return False
+    is_plain = url.isascii() and " " not in url
+    return is_plain and has_port and parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.fragment

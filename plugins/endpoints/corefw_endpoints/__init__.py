@@ -1,0 +1,1 @@
+"""Further routes for the server, one endpoint plugin each."""

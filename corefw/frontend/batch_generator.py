@@ -16,11 +16,12 @@ from corefw.config.runtime_plan import RuntimePlan
 from corefw.errors import EngineDeadError, EngineError, RequestError
 from corefw.frontend.core_requests import complete_params, core_requests
 from corefw.frontend.output_processor import GenerationUpdate, OutputProcessor
+from corefw.frontend.prompt_embeds import without_first
 from corefw.frontend.renderer import Renderer
 from corefw.frontend.results import CompletionOutput, RequestOutput
 from corefw.frontend.token_params import truncated, with_token_ids
 from corefw.messages.outputs import EngineCoreOutput
-from corefw.messages.request import EngineCoreRequest
+from corefw.messages.request import EmbeddingSpan, EngineCoreRequest
 from corefw.messages.sampling import SamplingParams
 
 __all__ = ["BatchGenerator", "BatchItem", "SteppedEngine", "naming_prompt"]
@@ -46,6 +47,7 @@ class BatchItem:
     text: str | None = None
     priority: int = 0
     cache_salt: str | None = None
+    prompt_embeds: tuple[EmbeddingSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ class BatchGenerator:
             eos_ids=self._eos_ids,
             priority=item.priority,
             cache_salt=item.cache_salt,
+            prompt_embeds=without_first(item.prompt_embeds, len(item.prompt_ids) - len(kept_ids)),
         )
         outputs = [CompletionOutput(index=index) for index in range(params.n)]
         results.append(

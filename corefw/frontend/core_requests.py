@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import msgspec
 
 from corefw.errors import ContextLengthError, RequestError
+from corefw.frontend.prompt_embeds import check_embeds_params
 from corefw.frontend.seeds import new_seed, output_seed
-from corefw.messages.request import EngineCoreRequest, PlainDict
+from corefw.messages.request import EmbeddingSpan, EngineCoreRequest, PlainDict
 from corefw.messages.sampling import SamplingParams
 
 __all__ = ["complete_params", "core_requests"]
@@ -49,6 +50,7 @@ def core_requests(
     priority: int = 0,
     cache_salt: str | None = None,
     extra: PlainDict | None = None,
+    prompt_embeds: Sequence[EmbeddingSpan] = (),
 ) -> list[EngineCoreRequest]:
     """One request an output, under new ids.
 
@@ -56,8 +58,12 @@ def core_requests(
         prompt_ids: of all of them.
         params: from ``complete_params``.
         eos_ids: the model's end tokens.
-        priority, cache_salt, extra: see ``EngineCoreRequest``.
+        priority, cache_salt, extra, prompt_embeds: see ``EngineCoreRequest``.
+
+    Raises:
+        RequestError: the prompt has embeddings, and these parameters can't go with them.
     """
+    check_embeds_params(params, prompt_embeds)
     name = uuid.uuid4().hex
     arrival_s = time.time()
     assert params.seed is not None, "filled in by complete_params"
@@ -71,6 +77,7 @@ def core_requests(
             priority=priority,
             cache_salt=cache_salt,
             extra=extra or {},
+            prompt_embeds=tuple(prompt_embeds),
         )
         for index in range(params.n)
     ]

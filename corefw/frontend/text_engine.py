@@ -12,11 +12,12 @@ from corefw.config.runtime_plan import RuntimePlan
 from corefw.errors import EngineError
 from corefw.frontend.core_requests import complete_params, core_requests
 from corefw.frontend.output_processor import GenerationUpdate, OutputProcessor
+from corefw.frontend.prompt_embeds import without_first
 from corefw.frontend.renderer import Renderer
 from corefw.frontend.token_params import truncated, with_token_ids
 from corefw.frontend.update_pacing import UpdatePacing
 from corefw.messages.outputs import EngineCoreOutput, RequestTimes
-from corefw.messages.request import EngineCoreRequest, PlainDict
+from corefw.messages.request import EmbeddingSpan, EngineCoreRequest, PlainDict
 from corefw.messages.sampling import SamplingParams
 
 __all__ = ["CoreEngine", "CoreStream", "Observer", "TextEngine"]
@@ -71,6 +72,7 @@ class TextEngine:
         cache_salt: str | None = None,
         extra: PlainDict | None = None,
         observer: Observer | None = None,
+        prompt_embeds: Sequence[EmbeddingSpan] = (),
     ) -> AsyncIterator[GenerationUpdate]:
         """Check a request at once, then return the iterator of its updates; nothing runs before the first is asked for.
 
@@ -81,7 +83,7 @@ class TextEngine:
             params: without a seed each request gets a random one; without ``max_tokens`` output may fill the context;
                 ``output_kind`` says whether updates carry what is new (the default), all so far, or come at the end.
             request_id: the client's name for it, for the log alone: ids inside the engine are always new.
-            priority, cache_salt, extra: for the core, see ``EngineCoreRequest``.
+            priority, cache_salt, extra, prompt_embeds: for the core, see ``EngineCoreRequest``.
             observer: told of all news.
 
         Raises:
@@ -101,6 +103,7 @@ class TextEngine:
             priority=priority,
             cache_salt=cache_salt,
             extra=extra,
+            prompt_embeds=without_first(prompt_embeds, len(prompt_ids) - len(kept_ids)),
         )
         _log.debug("request %s runs as %s", request_id, requests[0].request_id)
         return self._run_one(requests[0], observer) if len(requests) == 1 else self._run_many(requests, observer)

@@ -50,13 +50,13 @@ class Worker:
     """
 
     def __init__(self, config: EngineConfig, plugins: PluginManager, local_rank: int = 0) -> None:
-        check_accepts_embeds(config, plugins)
         self._config = config
         platform: Platform = plugins.get("platform_plugins", config.platform)()
         self._runtime: DeviceRuntime = platform.runtime(local_rank)
         self._runtime.seed_everything(config.model.seed)
         build, selections = make_build_context(config, self._runtime.device, plugins)
         self._model = cast(RunnableModel, build_model(config, build, plugins))
+        check_accepts_embeds(self._model, config)
         self._backend: type[AttentionBackend] = build.attention_backend
         bound = tuple(build.binder.selections)
         self._decisions = tuple((item.what, item.chosen, item.why) for item in (*selections, *bound))

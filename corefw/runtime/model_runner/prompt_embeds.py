@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from corefw.errors import ConfigError
-from corefw.models.registry import model_class
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.messages.request import EmbeddingSpan
     from corefw.messages.scheduling import SchedulerOutput
-    from corefw.plugin_system.manager import PluginManager
     from corefw.runtime.model_runner.batch_state import BatchState
+    from corefw.runtime.model_runner.execution import RunnableModel
     from corefw.runtime.model_runner.input_preparation import StepInputs
 
 __all__ = ["HeldEmbeds", "PlacedEmbeds", "check_accepts_embeds"]
@@ -84,19 +83,18 @@ class HeldEmbeds:
                 yield PlacedEmbeds(index + first - start, values)
 
 
-def check_accepts_embeds(config: EngineConfig, plugins: PluginManager) -> None:
+def check_accepts_embeds(model: RunnableModel, config: EngineConfig) -> None:
     """Refuse ``--enable-prompt-embeds`` with a model that would compute something else.
 
     Raises:
-        ConfigError: the model's class doesn't declare ``accepts_embeds``.
+        ConfigError: the model doesn't declare ``accepts_embeds``.
     """
     if not config.model.enable_prompt_embeds:
         return
     info = config.model_info
-    found = model_class(info.architecture, plugins)
-    if not getattr(found, "accepts_embeds", False) or not isinstance(info.hf_config.get("hidden_size"), int):
+    if not getattr(model, "accepts_embeds", False) or not isinstance(info.hf_config.get("hidden_size"), int):
         raise ConfigError(
-            f"--enable-prompt-embeds: the model class of {info.architecture} takes no embeddings: it doesn't declare "
-            "accepts_embeds = True (with embed, a third argument of forward, and hidden_size in its configuration); "
-            "leave the flag out"
+            f"--enable-prompt-embeds: the model class {type(model).__name__} of {info.architecture[:80]} takes no "
+            "embeddings: it doesn't declare accepts_embeds = True (with embed, a third argument of forward, and "
+            "hidden_size in its configuration); leave the flag out"
         )

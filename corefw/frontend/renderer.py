@@ -45,15 +45,16 @@ class Renderer:
     """
 
     def __init__(self, info: ModelInfo, model: ModelConfig, frontend: FrontendConfig) -> None:
+        self._template = ChatTemplate(_templates(info, model))  # its process starts while the tokenizer is loaded
         self.tokenizer = load_tokenizer(info, model, frontend)
         self.eos_ids = tuple(dict.fromkeys((*info.eos_ids, *self.tokenizer.eos_ids)))
-        self._template = ChatTemplate(_templates(info, model))
         self._num_ids = min(self.tokenizer.vocab_size, info.vocab_size)
         self._max_position = model.max_model_len or info.max_position
         self._token_texts = {
             "bos_token": self._text_of(self.tokenizer.bos_id),
             "eos_token": self._text_of(next(iter(self.tokenizer.eos_ids or self.eos_ids), None)),
         }
+        self._template.check()
 
     def render_text(self, text: str, *, param: str, parse_special: bool = True) -> list[int]:
         """Ids of a prompt's text, with the begin token where the model wants one.

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import gc
 import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +21,9 @@ from corefw.frontend.chat_template import (
 
 
 def render(source: str, **variables: Any) -> str:
-    return ChatTemplate({"default": source}).render({"messages": [], **variables})
+    template = ChatTemplate({"default": source})
+    template.check()
+    return template.render({"messages": [], **variables})
 
 
 @pytest.mark.parametrize(
@@ -68,7 +75,106 @@ def test_without_a_template_the_message_says_so() -> None:
 
 def test_a_template_that_isnt_valid_stops_the_start() -> None:
     with pytest.raises(ConfigError, match=r"isn't valid.*--chat-template"):
-        ChatTemplate({"default": "{% if %}"})
+        ChatTemplate({"default": "{% if %}"}).check()
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("{{ 'x' * 10**9 }}", "memory"),
+        ("{{ 'x' | center(1000000000) }}", "memory"),
+        ("{{ '%999999999d' % n }}", "memory"),
+        ("{{ [n] * 10**9 }}", "memory"),
+        ("{{ {'a': 1} | tojson(indent=10**9) }}", "memory"),
+        ("{% set s = namespace(x='x') %}{% for i in range(60) %}{% set s.x = s.x ~ s.x %}{% endfor %}", "memory"),
+        ("{{ 'x' * (10**8 + n) }}", "limit"),
+        ("{% macro f(n) %}{{ f(n) + f(n) }}{% endmacro %}{{ f(n) }}", "recursion"),
+    ],
+)
+def test_a_template_that_would_eat_memory_is_refused(source: str, said: str) -> None:
+    with pytest.raises(RequestError, match=f"can't render the messages: .*{said}"):
+        render(source, n=1)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",  # many small steps
+        "{{ n ** (n ** n) }}",  # one long one
+    ],
+)
+def test_a_template_that_takes_too_long_is_stopped_and_the_next_messages_are_rendered(source: str) -> None:
+    template = ChatTemplate({"default": f"{{% if n %}}{source}{{% else %}}well{{% endif %}}"})
+    template.check()
+    begin = time.process_time()
+    with pytest.raises(RequestError, match="takes too long, and was stopped") as raised:
+        template.render({"n": 9})
+    assert time.process_time() - begin < 0.5, "it must not compute here"
+    assert (raised.value.param, raised.value.status) == ("messages", 400)
+    assert template.render({"n": 0}) == "well"
+
+
+def test_a_template_that_takes_too_long_to_compile_stops_the_start() -> None:
+    with pytest.raises(ConfigError, match=r"takes too long.*--chat-template"):
+        ChatTemplate({"default": "{{ 9 ** (9 ** 9) }}"}).check()
+
+
+def test_messages_in_a_benign_template_may_be_anything() -> None:
+    template = ChatTemplate({"default": "{% for m in messages %}{{ m.content | trim }}{{ m | tojson }}{% endfor %}"})
+    hostile = ["{{ 'x' * 10**9 }}", "{% for i in range(10**9) %}", "\ud800", "\x00", "x" * 2**20, "%s%n{0.__class__}"]
+    rendered = template.render({"messages": [{"content": content} for content in hostile]})
+    assert all(content.strip() in rendered for content in hostile)
+    many = template.render({"messages": [{"content": ""}] * 100_000})
+    assert len(many) == 100_000 * len('{"content": ""}')
+
+
+def test_a_variable_that_isnt_data_is_a_request_error() -> None:
+    with pytest.raises(RequestError, match="must be plain data"):
+        ChatTemplate({"default": "x"}).render({"x": lambda: 1})
+
+
+def test_threads_may_render_at_once() -> None:
+    template = ChatTemplate({"default": "{{ n }}" * 1000})
+    with ThreadPoolExecutor(8) as threads:
+        texts = list(threads.map(lambda n: template.render({"n": n}), range(200)))
+    assert texts == [str(n) * 1000 for n in range(200)]
+
+
+def test_the_process_ends_with_its_template() -> None:
+    template = ChatTemplate({"default": "{{ pid }}"})
+    template.check()
+    assert template._process is not None
+    pid = template._process._child.pid
+    assert Path(f"/proc/{pid}").exists()
+    del template
+    gc.collect()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_process_that_was_killed_is_replaced() -> None:
+    template = ChatTemplate({"default": "well"})
+    template.check()
+    assert template._process is not None
+    template._process._child.kill()
+    template._process._child.wait(10)
+    assert template.render({}) == "well"
+
+
+def test_the_process_ends_with_its_parent_even_while_it_computes() -> None:
+    code = (
+        "import os, threading, time\n"
+        "from corefw.frontend.chat_template import ChatTemplate\n"
+        "t = ChatTemplate({'default': '{{ n ** (n ** n) }}'}); t.check()\n"
+        "print(t._process._child.pid, flush=True)\n"
+        "threading.Thread(target=t.render, args=({'n': 9},), daemon=True).start()\n"
+        "time.sleep(0.2); os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    child = Path(f"/proc/{int(done.stdout)}")
+    end = time.monotonic() + 30
+    while child.exists() and child.joinpath("stat").read_text().split()[2] != "Z" and time.monotonic() < end:
+        time.sleep(0.05)
+    assert time.monotonic() < end
 
 
 def test_tools_choose_the_template_for_tools() -> None:

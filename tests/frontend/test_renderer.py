@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,13 @@ def user(content: Any) -> list[dict[str, Any]]:
 def shielded(template: str, *contents: str) -> list[int]:
     """Ids of contents in a template, and the template's text around them."""
     shield = ContentShield(SMALL)
-    return shield.encode(ChatTemplate({"default": template}).render({"contents": shield.protect(list(contents))}))
+    return shield.encode(_template(template).render({"contents": shield.protect(list(contents))}))
+
+
+@functools.cache
+def _template(source: str) -> ChatTemplate:
+    """Each has a process of its own, and properties ask often."""
+    return ChatTemplate({"default": source})
 
 
 @given(contents=st.lists(CONTENTS, min_size=2, max_size=2))

@@ -1,0 +1,161 @@
+"""The process that renders chat templates, as its parent sees it: kept warm, started again when it was ended."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from corefw.errors import EngineError
+
+__all__ = ["TemplateAnswer", "TemplateProcess"]
+
+# The limit is on computing, not on waiting; this one is for a machine so busy that the first never comes.
+_MAX_WAIT_S = 60.0
+_REAP_S = 5.0
+_TEXT, _REFUSAL = b"T", b"R"  # the first byte of an answer, see template_worker
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateAnswer:
+    """What rendering gave.
+
+    Attributes:
+        text: the prompt.
+        refused: the template's own words, where it called ``raise_exception``.
+        problem: why it failed.
+    """
+
+    text: str = ""
+    refused: str | None = None
+    problem: str | None = None
+
+
+class TemplateProcess:
+    """One child with compiled templates. Any thread may ask; one is answered at a time.
+
+    The child is started at construction and never outlives this object or this process.
+
+    Args:
+        sources: template text by name.
+
+    Raises:
+        EngineError: the child can't be started.
+    """
+
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        self._sources = dict(sources)
+        self._lock = threading.Lock()
+        self._child, self._link = self._start()
+        self._compiled: TemplateAnswer | None = None
+
+    def problem(self) -> str | None:
+        """Why the templates can't be used, None when they can; waits for the child's start."""
+        with self._lock:
+            return self._await_start().problem
+
+    def render(self, name: str, variables: Mapping[str, Any]) -> TemplateAnswer:
+        """Render a template. A child that was stopped is replaced first.
+
+        Raises:
+            EngineError: the child can't be started.
+        """
+        try:
+            request = pickle.dumps(("render", (name, variables)))
+        except Exception as error:  # of many kinds
+            return TemplateAnswer(problem=f"its variables must be plain data ({str(error)[:200]})")
+        with self._lock:
+            if self._child.poll() is not None:
+                self._close()
+                self._child, self._link = self._start()
+                self._compiled = None
+            started = self._await_start()
+            return started if started.problem else self._ask(request)
+
+    def _await_start(self) -> TemplateAnswer:
+        if self._compiled is None:
+            self._compiled = self._receive()
+            if self._compiled.problem and self._child.poll() is not None:
+                self._compiled = TemplateAnswer(problem=f"the chat template isn't usable: {self._compiled.problem}")
+        return self._compiled
+
+    def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """A new child, with the templates on their way to it."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs, _blocked_signals():
+                child = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "corefw.frontend.template_worker"], stdin=theirs.fileno(), stdout=2
+                )
+        except OSError as error:
+            ours.close()
+            raise EngineError(f"the process for chat templates can't be started: {error.strerror}") from error
+        self._close = weakref.finalize(self, _end, child, ours)
+        ours.settimeout(_MAX_WAIT_S)
+        with contextlib.suppress(OSError):  # it died: seen when its answer is read
+            _send(ours, pickle.dumps(("compile", (self._sources,))))
+        return child, ours
+
+    def _ask(self, request: bytes) -> TemplateAnswer:
+        with contextlib.suppress(OSError):
+            _send(self._link, request)
+        return self._receive()
+
+    def _receive(self) -> TemplateAnswer:
+        try:
+            head = _receive_exactly(self._link, 9)
+            text = _receive_exactly(self._link, int.from_bytes(head[1:]))
+        except (OSError, EOFError):
+            self._close()
+            return TemplateAnswer(problem=_ending(self._child.returncode))
+        said = text.decode("utf-8", "surrogatepass")
+        if head[:1] == _TEXT:
+            return TemplateAnswer(said)
+        return TemplateAnswer(refused=said) if head[:1] == _REFUSAL else TemplateAnswer(problem=said)
+
+
+def _ending(status: int) -> str:
+    if status == -signal.SIGPROF:
+        return "it takes too long, and was stopped"
+    return f"its process ended with status {status}"
+
+
+def _end(child: subprocess.Popen[bytes], link: socket.socket) -> None:
+    link.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(0)
+    child.kill()  # without effect when it has ended by itself
+    child.wait(_REAP_S)
+
+
+def _send(link: socket.socket, request: bytes) -> None:
+    link.sendall(len(request).to_bytes(8) + request)
+
+
+def _receive_exactly(link: socket.socket, num_bytes: int) -> bytes:
+    parts = []
+    while num_bytes:
+        part = link.recv(min(num_bytes, 2**20))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        num_bytes -= len(part)
+    return b"".join(parts)
+
+
+@contextlib.contextmanager
+def _blocked_signals() -> Iterator[None]:
+    """The child inherits the mask: a Ctrl-C or a SIGTERM to the whole group is this process's to handle."""
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)

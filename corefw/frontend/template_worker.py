@@ -1,0 +1,138 @@
+"""``python -m corefw.frontend.template_worker``: renders chat templates, with limits that the kernel keeps.
+
+A template is code that came with a model, and messages come from anybody. Whatever they do together (loops that don't
+end, a text of a gigabyte from one multiplication, a filter in C), it is this process that computes: the kernel ends it
+after some seconds of computing and refuses it memory, while the parent goes on.
+
+Requests come and answers go through one socket, each with its length in front: a request is pickled (the parent is
+trusted), an answer is a letter and text (a template isn't).
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import resource
+import signal
+import socket
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+if TYPE_CHECKING:
+    from jinja2.parser import Parser
+
+__all__ = ["main"]
+
+_TEXT, _REFUSAL, _FAILURE = b"T", b"R", b"F"
+_MAX_CPU_S = 2.0
+_MAX_TEXT_BYTES = 64 * 2**20
+_MAX_MEMORY_BYTES = 768 * 2**20  # of addresses: Python and Jinja take 50 MiB
+_MAX_MESSAGE_CHARS = 500
+
+
+class _TemplateRefusal(jinja2.TemplateError):
+    """A template called ``raise_exception``."""
+
+
+class _Generation(Extension):
+    """``{% generation %}``: marks assistant text for training; here its body stands as it is."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _raise_exception(message: object) -> None:
+    raise _TemplateRefusal(str(message))
+
+
+def _strftime_now(layout: str) -> str:
+    return datetime.now().astimezone().strftime(layout)
+
+
+def _to_json(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """As Hugging Face's: readable text, not escaped for HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    """The sandbox, with what models' templates expect."""
+    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
+    made.filters["tojson"] = _to_json
+    made.globals["raise_exception"] = _raise_exception
+    made.globals["strftime_now"] = _strftime_now
+    return made
+
+
+class _Templates:
+    """What the parent asks for."""
+
+    def __init__(self) -> None:
+        self._templates: dict[str, jinja2.Template] = {}
+
+    def compile(self, sources: Mapping[str, str]) -> tuple[bytes, str]:
+        """Compiling computes constant expressions, so it has limits, too."""
+        made = _environment()
+        for name, source in sources.items():
+            try:
+                self._templates[name] = made.from_string(source)
+            except Exception as error:
+                return _FAILURE, f"the chat template {name[:40]!r} isn't valid ({_bounded(error)})"
+        return _TEXT, ""
+
+    def render(self, name: str, variables: Mapping[str, Any]) -> tuple[bytes, str]:
+        try:
+            return _TEXT, self._templates[name].render(variables)
+        except _TemplateRefusal as error:
+            return _REFUSAL, _bounded(error)
+        except Exception as error:  # a template is code that came with the model
+            return _FAILURE, _bounded(error)
+
+
+def main() -> None:
+    """Answer until the parent closes its end of the socket, which is standard input."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
+    templates = _Templates()
+    with socket.socket(fileno=0) as link, link.makefile("rb") as requests:
+        while len(head := requests.read(8)) == 8:
+            # When it expires, the kernel ends this process, in the middle of whatever it is.
+            signal.setitimer(signal.ITIMER_PROF, _MAX_CPU_S)
+            letter, answer = _answer(templates, requests.read(int.from_bytes(head)))
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            link.sendall(letter + len(answer).to_bytes(8) + answer)
+
+
+def _answer(templates: _Templates, request: bytes) -> tuple[bytes, bytes]:
+    try:
+        method, arguments = pickle.loads(request)
+        letter, text = getattr(templates, method)(*arguments)
+        answer = text.encode("utf-8", "surrogatepass")
+    except Exception as error:  # what the parent pickled isn't importable here
+        return _FAILURE, _bounded(error).encode("utf-8", "replace")
+    if len(answer) > _MAX_TEXT_BYTES:
+        return _FAILURE, f"it makes a prompt of {len(answer)} bytes; {_MAX_TEXT_BYTES} is the limit".encode()
+    return letter, answer
+
+
+def _bounded(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "it takes too much memory"
+    return str(error)[:_MAX_MESSAGE_CHARS] or type(error).__name__
+
+
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +17,7 @@ from corefw.errors import ConfigError, EngineDeadError, RequestError
 from corefw.frontend.batch_generator import BatchGenerator, BatchItem, naming_prompt
 from corefw.frontend.output_processor import GenerationUpdate
 from corefw.frontend.prepare import prepare
+from corefw.frontend.prompt_embeds import PromptEmbeds
 from corefw.frontend.results import CompletionOutput, RequestOutput
 from corefw.frontend.sampling_defaults import SamplingDefaults
 from corefw.messages.sampling import SamplingParams
@@ -23,13 +25,24 @@ from corefw.messages.sampling import SamplingParams
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.config.runtime_plan import RuntimePlan
+    from corefw.messages.request import EmbeddingSpan
 
 __all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams"]
 
 Prompt = str | Sequence[int] | Mapping[str, Any]
 Conversation = Sequence[Mapping[str, Any]]
 
-_PROMPT_KEYS = frozenset({"prompt", "prompt_token_ids", "cache_salt"})
+_PROMPT_KEYS = frozenset({"prompt", "prompt_token_ids", "prompt_embeds", "cache_salt"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rendered:
+    """A prompt as the core gets it, and the text that it was made of."""
+
+    ids: list[int]
+    text: str | None = None
+    cache_salt: str | None = None
+    embeds: tuple[EmbeddingSpan, ...] = ()
 
 
 class LLM:
@@ -91,8 +104,10 @@ class LLM:
         """Continue prompts; all run together, results come in their order.
 
         Args:
-            prompts: a text, a list of token ids, ``{"prompt": text}`` or ``{"prompt_token_ids": ids}`` (either with
-                ``cache_salt``), or a list of these.
+            prompts: a text, a list of token ids, ``{"prompt": text}``, ``{"prompt_token_ids": ids}``,
+                ``{"prompt_embeds": array}`` or ``{"prompt_token_ids": ids, "prompt_embeds": {position: array}}``
+                (each with ``cache_salt``), or a list of these. Arrays, or tensors, are [positions, width]; they take
+                the place of the ids from their position on, and need ``enable_prompt_embeds=True``.
             sampling_params: for all prompts, or one for each; None takes the model's own defaults.
             use_tqdm: show a progress bar; None shows it where standard error is a terminal.
             priority: one number a prompt, smaller is sooner.
@@ -137,7 +152,7 @@ class LLM:
                     template_kwargs=chat_template_kwargs,
                     add_generation_prompt=add_generation_prompt,
                 )
-            rendered.append((None, ids, None))
+            rendered.append(_Rendered(ids=ids))
         return self._run(rendered, sampling_params, use_tqdm, None)
 
     def close(self) -> None:
@@ -160,24 +175,41 @@ class LLM:
             raise EngineDeadError("this LLM has been closed; make a new one")
         return self._engine
 
-    def _render(self, prompt: Prompt) -> tuple[str | None, list[int], str | None]:
-        """Text, ids and cache salt."""
+    def _render(self, prompt: Prompt) -> _Rendered:
         if isinstance(prompt, str):
-            return prompt, self._renderer.render_text(prompt, param="prompt"), None
+            return _Rendered(ids=self._renderer.render_text(prompt, param="prompt"), text=prompt)
         if not isinstance(prompt, Mapping):
-            return None, self._renderer.render_ids(list(prompt), param="prompt_token_ids"), None
+            return _Rendered(ids=self._renderer.render_ids(list(prompt), param="prompt_token_ids"))
         unknown = sorted(str(key)[:40] for key in set(prompt) - _PROMPT_KEYS)
-        if unknown or ("prompt" in prompt) == ("prompt_token_ids" in prompt):
+        given = prompt.keys() & {"prompt", "prompt_token_ids", "prompt_embeds"}
+        if unknown or (len(given) != 1 and given != {"prompt_token_ids", "prompt_embeds"}):
             raise RequestError(
-                "a prompt object has either prompt (text) or prompt_token_ids (ids), and may have cache_salt"
-                + (f"; got {', '.join(unknown)}" if unknown else "")
+                "a prompt object has one of prompt (text), prompt_token_ids (ids) and prompt_embeds (an array), or the "
+                "last two together, and may have cache_salt" + (f"; got {', '.join(unknown)}" if unknown else "")
             )
-        text, ids, _ = self._render(prompt["prompt"] if "prompt" in prompt else prompt["prompt_token_ids"])
-        return text, ids, prompt.get("cache_salt")
+        if "prompt_embeds" in given:
+            rendered = self._render_embeds(prompt)
+        else:
+            rendered = self._render(prompt["prompt"] if "prompt" in prompt else prompt["prompt_token_ids"])
+        return replace(rendered, cache_salt=prompt.get("cache_salt"))
+
+    def _render_embeds(self, prompt: Mapping[str, Any]) -> _Rendered:
+        embeds, reader = prompt["prompt_embeds"], PromptEmbeds.of(self._running().config)
+        if "prompt_token_ids" not in prompt:
+            read = reader.whole(embeds)
+        elif isinstance(embeds, Mapping):
+            ids = self._renderer.render_ids(list(prompt["prompt_token_ids"]), param="prompt_token_ids")
+            read = reader.placed(ids, embeds)
+        else:
+            raise RequestError(
+                "beside prompt_token_ids, prompt_embeds says where each array stands: {position: array}",
+                param="prompt_embeds",
+            )
+        return _Rendered(ids=read.ids, embeds=read.spans)
 
     def _run(
         self,
-        rendered: Sequence[tuple[str | None, list[int], str | None]],
+        rendered: Sequence[_Rendered],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         use_tqdm: bool | None,
         priority: Sequence[int] | None,
@@ -187,8 +219,15 @@ class LLM:
         params = _one_each("sampling_params", given, len(rendered))
         priorities = _one_each("priority", 0 if priority is None else priority, len(rendered))
         items = [
-            BatchItem(prompt_ids=ids, params=params[i], text=text, priority=priorities[i], cache_salt=salt)
-            for i, (text, ids, salt) in enumerate(rendered)
+            BatchItem(
+                prompt_ids=prompt.ids,
+                params=params[i],
+                text=prompt.text,
+                priority=priorities[i],
+                cache_salt=prompt.cache_salt,
+                prompt_embeds=prompt.embeds,
+            )
+            for i, prompt in enumerate(rendered)
         ]
         with _progress(sum(item.params.n for item in items), use_tqdm) as on_update:
             return self._generator.generate(items, on_update)

@@ -11,8 +11,9 @@ from corefw.errors import RequestError
 from corefw.frontend.sampling_defaults import SamplingDefaults
 from corefw.messages.sampling import ALL_LOGPROBS, SamplingParams
 from corefw.server.protocol.answers import PromptLogprobsBody, Usage
-from corefw.server.protocol.documented import documented
+from corefw.server.protocol.documented import documented, or_null
 from corefw.server.protocol.fields import RequestShape
+from corefw.server.protocol.prompt_embeds import PROMPT_EMBEDS_SCHEMAS
 from corefw.server.protocol.prompts import PROMPT_SCHEMAS
 from corefw.server.protocol.sampling import (
     HARMLESS_FIELDS,
@@ -39,6 +40,14 @@ class CompletionRequest(GenerationFields, frozen=True, kw_only=True):
     """Prompts, and how they are continued."""
 
     prompt: Annotated[Any, documented("A text, token ids, or a list of either.", anyOf=PROMPT_SCHEMAS)] = None
+    prompt_embeds: Annotated[
+        Any,
+        documented(
+            "Prompts as embeddings: base64 of a .npy, .safetensors or torch.save file with one tensor [positions, "
+            "width], where the server takes them (--enable-prompt-embeds). Their choices come before those of prompt.",
+            anyOf=or_null(*PROMPT_EMBEDS_SCHEMAS),
+        ),
+    ] = None
     logprobs: Annotated[
         int | None,
         documented(
@@ -78,7 +87,7 @@ COMPLETION_REQUEST = RequestShape(
     struct=CompletionRequest,
     neutral={**UNSUPPORTED_FIELDS, "add_special_tokens": (True,), "suffix": ("",)},
     ignored=HARMLESS_FIELDS,
-    needed=("prompt",),
+    needed=("prompt", "prompt_embeds"),
 )
 
 

@@ -1,0 +1,41 @@
+"""Chats are rendered beside the event loop, whatever the template does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from corefw.config.engine_config import FrontendConfig, ModelConfig
+from corefw.errors import RequestError
+from corefw.frontend.renderer import Renderer
+from corefw.server.chat_rendering import render_chat
+from tests.frontend.vocabularies import model_info, write_gguf
+
+_ENDLESS = (
+    "{% for message in messages %}{% if message.content == 'stop' %}{% for i in range(100000) %}"
+    "{% for j in range(100000) %}{% endfor %}{% endfor %}{% endif %}{{ message.content }}{% endfor %}"
+)
+
+
+def _chat(content: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": content}]
+
+
+async def test_the_loop_runs_while_a_template_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COREFW_CACHE_DIR", str(tmp_path))
+    info = model_info(write_gguf(tmp_path / "small.gguf"))
+    renderer = Renderer(info, ModelConfig(chat_template=_ENDLESS), FrontendConfig())
+    endless = asyncio.create_task(render_chat(renderer, _chat("stop")))
+    longest_s, num_turns = 0.0, 0
+    while not endless.done():
+        begin = time.monotonic()
+        await asyncio.sleep(0.01)
+        longest_s, num_turns = max(longest_s, time.monotonic() - begin), num_turns + 1
+    with pytest.raises(RequestError, match="takes too long"):
+        await endless
+    assert num_turns > 20
+    assert longest_s < 1
+    assert await render_chat(renderer, _chat("well")) == renderer.render_text("well", param="prompt")

@@ -368,6 +368,8 @@ class EngineConfig:
         model_info: what the files' headers say.
         dtype: resolved, never ``auto``.
         platform: name of the chosen platform plugin.
+        tokenizer_size: ids that the tokenizer knows; the embedding may have more rows, which are never sampled. None:
+            as many as the embedding has rows.
         model_implementation: ``native``, or the name of the plugin that computes the model.
         decisions: (what, chosen, why), in the order taken; printed at start.
     """
@@ -384,9 +386,15 @@ class EngineConfig:
     dtype: str
     platform: str
     model_implementation: str = "native"
+    tokenizer_size: int | None = None
     decisions: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def max_model_len(self) -> int:
         """The context length asked for, or what the model declares; memory may still shorten it in the plan."""
         return self.model.max_model_len or self.model_info.max_position
+
+    @property
+    def num_token_ids(self) -> int:
+        """Ids that may be in a prompt or an output: of the tokenizer and of the embedding, the fewer."""
+        return min(self.tokenizer_size or self.model_info.vocab_size, self.model_info.vocab_size)

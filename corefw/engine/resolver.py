@@ -91,9 +91,7 @@ def resolve_model(args: UserArgs, plugins: PluginManager) -> tuple[ModelInfo, li
 
 def with_tokenizer_size(config: EngineConfig, num_tokens: int) -> EngineConfig:
     """The same configuration, knowing how many ids the tokenizer has: larger ids are never sampled."""
-    info = config.model_info
-    known = {**info.hf_config, "tokenizer_size": min(num_tokens, info.vocab_size)}
-    return dataclasses.replace(config, model_info=dataclasses.replace(info, hf_config=known))
+    return dataclasses.replace(config, tokenizer_size=num_tokens)
 
 
 def _resolve_files(reference: str, revision: str | None, plugins: PluginManager) -> tuple[ModelFiles, Selection]:

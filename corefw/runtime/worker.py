@@ -60,7 +60,7 @@ class Worker:
         self._backend: type[AttentionBackend] = build.attention_backend
         bound = tuple(build.binder.selections)
         self._decisions = tuple((item.what, item.chosen, item.why) for item in (*selections, *bound))
-        self._vocab_size = _tokenizer_size(config)
+        self._vocab_size = config.num_token_ids
         self._sampler = Sampler(self._vocab_size, config.model.logprobs_mode)
         self._processors = RequestProcessors(make_processors(config, plugins, self._vocab_size))
         self._specs: dict[str, KVCacheSpec] = {}
@@ -156,9 +156,3 @@ class Worker:
 
 def _table_layout(spec: KVCacheSpec) -> TableLayout:
     return TableLayout(spec.block_size, spec.sliding_window if isinstance(spec, SlidingWindowSpec) else None)
-
-
-def _tokenizer_size(config: EngineConfig) -> int:
-    """Ids that can be decoded; the embedding may have more rows."""
-    info = config.model_info
-    return min(int(info.hf_config.get("tokenizer_size") or info.vocab_size), info.vocab_size)

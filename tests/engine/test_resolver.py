@@ -173,7 +173,8 @@ def test_a_reference_that_no_source_knows_says_what_each_expects() -> None:
         resolve(model="elsewhere")
 
 
-def test_the_tokenizer_size_never_exceeds_the_vocabulary() -> None:
+def test_ids_are_those_of_the_tokenizer_and_never_more_than_the_vocabulary() -> None:
     config = resolve()
-    assert with_tokenizer_size(config, 8).model_info.hf_config["tokenizer_size"] == 8
-    assert with_tokenizer_size(config, 99).model_info.hf_config["tokenizer_size"] == 10
+    assert config.num_token_ids == config.model_info.vocab_size == 10
+    assert with_tokenizer_size(config, 8).num_token_ids == 8
+    assert with_tokenizer_size(config, 99).num_token_ids == 10

@@ -22,6 +22,7 @@ details, section.schema { border: 1px solid var(--line); border-radius: 6px; pad
 summary { cursor: pointer; } summary code { font-weight: 600; }
 table { border-collapse: collapse; width: 100%; } h4 { margin: 1rem 0 0.3rem; }
 th, td { text-align: left; vertical-align: top; padding: 0.3rem 0.8rem 0.3rem 0; border-top: 1px solid var(--line); }
+th { font-weight: inherit; max-width: 20rem; }
 """.strip()
 # Nothing may be loaded or run, from anywhere; the one style is known by its digest.
 CONTENT_SECURITY_POLICY = (

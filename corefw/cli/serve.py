@@ -14,12 +14,12 @@ from corefw.cli.config_file import add_config_flag
 from corefw.config.args import UserArgs, add_flags
 from corefw.config.engine_config import ServerConfig
 from corefw.engine.process import CoreProcess
+from corefw.errors import ConfigError
 from corefw.observability.logging import configure_logging, get_logger
-from corefw.server.listener import bind_socket
+from corefw.server.api_keys import accepted_keys
+from corefw.server.listener import Listener, listen_on
 
 if TYPE_CHECKING:
-    import socket
-
     from corefw.frontend.prepare import Prepared
 
 __all__ = ["add_arguments", "run"]
@@ -46,21 +46,39 @@ def run(namespace: argparse.Namespace) -> int:
     args = UserArgs.from_namespace(namespace)
     server_config = ServerConfig(**args.section("server"))
     level = server_config.log_level or env.log_level()
-    configure_logging(level, "front-end")
+    configure_logging(level, "front-end", server_config.log_format)
+    _check_operator_settings(args, server_config)
     # Until the HTTP server takes the signals over, a SIGTERM ends the start like an error does: nothing is left behind.
     signal.signal(signal.SIGTERM, _end_start)
     # A taken port is noticed before any work, and the core's slow imports overlap with the model's resolution.
-    listener = bind_socket(server_config)
-    core = CoreProcess.spawn()
+    listener = listen_on(server_config)
     try:
-        from corefw.frontend.prepare import prepare
+        core = CoreProcess.spawn()
+        try:
+            from corefw.frontend.prepare import prepare
 
-        prepared = prepare(args)
-        core.configure(prepared.config, log_level=level)
-        return _run(core, prepared, server_config, listener, started_s)
+            prepared = prepare(args)
+            core.configure(prepared.config, log_level=level, log_format=server_config.log_format)
+            return _run(core, prepared, server_config, listener, started_s)
+        finally:
+            core.close()
     finally:
-        core.close()
         listener.close()
+
+
+def _check_operator_settings(args: UserArgs, server_config: ServerConfig) -> None:
+    """What would otherwise stop the start only when the engine is there.
+
+    Raises:
+        ConfigError: two addresses, a certificate that can't be used, or a key that can't be sent.
+    """
+    if server_config.uds is not None and {"server.host", "server.port"} & args.explicit:
+        raise ConfigError("--uds and --host or --port are two addresses; give one")
+    accepted_keys(server_config)
+    if server_config.ssl_certfile is not None:
+        from corefw.server.tls import tls_context
+
+        tls_context(server_config)
 
 
 def _end_start(number: int, _: object) -> None:
@@ -71,7 +89,7 @@ def _run(
     core: CoreProcess,
     prepared: Prepared,
     server_config: ServerConfig,
-    listener: socket.socket,
+    listener: Listener,
     started_s: float,
 ) -> int:
     import uvloop

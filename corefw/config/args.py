@@ -148,8 +148,8 @@ def _options() -> Iterator[tuple[str, dataclasses.Field[Any]]]:
 def _flag_settings(section: str, item: dataclasses.Field[Any]) -> dict[str, Any]:
     hint = _plain_type(typing.get_type_hints(SECTIONS[section])[item.name])
     text = item.metadata["help"]
-    if item.default not in (None, ()):
-        text += f" (default: {item.default})"
+    if item.default not in (None, (), ""):
+        text += f" (default: {' '.join(item.default) if isinstance(item.default, tuple) else item.default})"
     settings: dict[str, Any] = {
         "dest": f"{section}.{item.name}",
         "default": argparse.SUPPRESS,

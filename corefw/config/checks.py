@@ -44,7 +44,7 @@ def check_option(owner: Any, name: str, value: Any, label: str) -> None:
     if value is None and optional:
         return
     if typing.get_origin(kind) is tuple:
-        _check_texts(label, value)
+        _check_texts(label, value, item.metadata)
     else:
         _check_value(label, value, kind, item.metadata)
 
@@ -108,9 +108,16 @@ def _check_text(label: str, value: str, metadata: typing.Mapping[str, Any]) -> N
         raise ConfigError(f"{label} {value[:_MAX_SHOWN]!r} has control characters; use printable ones")
 
 
-def _check_texts(label: str, value: Any) -> None:
+def _check_texts(label: str, value: Any, metadata: typing.Mapping[str, Any]) -> None:
     if not isinstance(value, tuple) or not all(isinstance(text, str) for text in value):
         raise ConfigError(f"{label} must be a list of texts, got {type(value).__name__}")
+    if metadata.get("secret"):  # whose own check doesn't show it
+        return
+    for text in value:
+        _check_text(label, text, metadata)
+    twice = next((text for text in value if value.count(text) > 1), None)
+    if twice is not None and metadata.get("unique"):
+        raise ConfigError(f"{label} {twice[:_MAX_SHOWN]!r} is given twice")
 
 
 def _shown(value: float) -> str:

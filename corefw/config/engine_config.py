@@ -63,6 +63,8 @@ def option(
     high: float = MAX_INT,
     may_be_empty: bool = False,
     free_text: bool = False,
+    secret: bool = False,
+    unique: bool = False,
 ) -> Any:
     """A dataclass field that is also a command-line flag.
 
@@ -75,6 +77,8 @@ def option(
         high: largest number that is accepted.
         may_be_empty: an empty text means something.
         free_text: a text of any length and with any characters.
+        secret: never shown in a message.
+        unique: of a list: no text may be in it twice.
     """
     metadata = {
         "help": help_text,
@@ -84,6 +88,8 @@ def option(
         "high": high,
         "may_be_empty": may_be_empty,
         "free_text": free_text,
+        "secret": secret,
+        "unique": unique,
     }
     return field(default=default, metadata=metadata)
 
@@ -105,6 +111,7 @@ class ModelConfig(_Section):
     served_model_name: tuple[str, ...] = option(
         (),
         "name under which clients ask for the model; may be given more than once, the first is the one told to them",
+        unique=True,
     )
     dtype: str = option("auto", "arithmetic of the weights and activations", choices=DTYPES)
     max_model_len: int | None = option(
@@ -284,7 +291,9 @@ class ServerConfig(_Section):
     port: int = option(8000, "port to listen on; 0 picks a free one and prints it", high=65535)
     uds: str | None = option(None, "path of a unix socket to listen on instead of --host and --port")
     root_path: str = option("", "prefix under which a proxy shows this server, like /api", may_be_empty=True)
-    api_key: tuple[str, ...] = option((), "key that clients must send as a bearer token; may be given more than once")
+    api_key: tuple[str, ...] = option(
+        (), "key that clients must send as a bearer token; may be given more than once", secret=True
+    )
     ssl_certfile: str | None = option(None, "PEM file with the certificate (and its chain); the server then speaks TLS")
     ssl_keyfile: str | None = option(None, "PEM file with its key, without a password; default: in --ssl-certfile")
     ssl_ca_certs: str | None = option(None, "PEM file with the authorities whose client certificates count")

@@ -53,7 +53,7 @@ def run_core(stream: socket.socket, guard: ParentGuard, wait_for_imports: Callab
     if not isinstance(message, Configure):
         return 1
     sys.path.extend(path for path in message.search_path if path not in sys.path)
-    configure_logging(message.log_level, "core")
+    configure_logging(message.log_level, "core", message.log_format)
     control.send(AddressesWanted())
     addresses = control.receive()
     if not isinstance(addresses, Addresses):

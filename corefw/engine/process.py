@@ -74,7 +74,7 @@ class CoreProcess:
         """Whether the child hasn't exited."""
         return self._child.poll() is None
 
-    def configure(self, config: EngineConfig, *, log_level: str | None = None) -> None:
+    def configure(self, config: EngineConfig, *, log_level: str | None = None, log_format: str = "text") -> None:
         """Send the configuration; the child builds the engine from it. Doesn't wait for that.
 
         Raises:
@@ -83,7 +83,7 @@ class CoreProcess:
         from corefw.engine.clients.link import CoreLink  # heavy: zmq, msgspec
 
         self._link = CoreLink(self)
-        self._link.configure(config, log_level)
+        self._link.configure(config, log_level, log_format)
 
     async def connect(self, on_progress: Callable[[str], None] | None = None) -> MultiProcessClient:
         """Wait until the engine is ready.

@@ -23,12 +23,13 @@ class Configure(msgspec.Struct, frozen=True, kw_only=True, tag="configure"):
 
     Attributes:
         config: the resolved configuration, the resolved plugin set in it.
-        log_level: of the core's records.
+        log_level, log_format: of the core's records.
         search_path: the front end's ``sys.path``, so that import paths mean the same in both processes.
     """
 
     config: EngineConfig
     log_level: str
+    log_format: str = "text"
     search_path: tuple[str, ...]
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from corefw.frontend.text_engine import TextEngine
     from corefw.messages.outputs import SchedulerStats
     from corefw.plugin_system.manager import PluginManager
+    from corefw.server.admission import Admission
     from corefw.server.in_flight import InFlight
 
 __all__ = ["ServedEngine", "ServerState"]
@@ -76,6 +77,10 @@ class ServerState(Protocol):
     @property
     def in_flight(self) -> InFlight:
         """The requests that are being answered; whoever generates enters its scope, so that it ends with the client."""
+
+    @property
+    def admission(self) -> Admission:
+        """Places for sequences; whoever generates holds one for each, from before rendering to the end."""
 
     @property
     def plugins(self) -> PluginManager | None:

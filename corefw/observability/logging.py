@@ -1,26 +1,39 @@
-"""Log set-up: one line an event, on standard error, with the process it came from."""
+"""Log set-up: one record an event, on standard error, with the process it came from."""
 
 from __future__ import annotations
 
+import contextvars
+import json
 import logging
 import sys
+from datetime import UTC, datetime
+from typing import Any
 
-__all__ = ["configure_logging", "get_logger"]
+__all__ = ["configure_logging", "get_logger", "set_request_id"]
 
 # Libraries whose records belong into the same log.
 _LOGGERS = ("corefw", "uvicorn.error")
 _FORMAT = "%(asctime)s %(levelname)s {process} %(message)s"
+_REQUEST_ID: contextvars.ContextVar[str | None] = contextvars.ContextVar("request_id", default=None)
 
 
-def configure_logging(level: str, process: str) -> None:
+def configure_logging(level: str, process: str, log_format: str = "text") -> None:
     """Send corefw's records to standard error. May be called again to change the level.
+
+    As JSON every record is one line with its traceback in it, and so is what other libraries and ``warnings`` say.
 
     Args:
         level: DEBUG, INFO, WARNING or ERROR.
-        process: short name that every line carries (``front-end``, ``core``).
+        process: short name that every record carries (``front-end``, ``core``).
+        log_format: ``text`` or ``json``.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(_FORMAT.format(process=process), datefmt="%m-%d %H:%M:%S"))
+    if log_format == "json":
+        handler.setFormatter(_JsonFormatter(process))
+        logging.getLogger().handlers = [handler]
+        logging.captureWarnings(True)
+    else:
+        handler.setFormatter(logging.Formatter(_FORMAT.format(process=process), datefmt="%m-%d %H:%M:%S"))
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.propagate = False
@@ -32,3 +45,40 @@ def configure_logging(level: str, process: str) -> None:
 def get_logger(name: str) -> logging.Logger:
     """The logger of a module; pass ``__name__``."""
     return logging.getLogger(name)
+
+
+def set_request_id(request_id: str) -> None:
+    """Let the records that the current task writes from now on carry the id, where their form has a place for it."""
+    _REQUEST_ID.set(request_id)
+
+
+class _JsonFormatter(logging.Formatter):
+    """One object a line: time, level, process, logger, message; exception and request_id where there is one.
+
+    A record's ``fields`` (``extra={"fields": {...}}``) are members of their own.
+    """
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without its end."""
+        entry: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z"),
+            "level": record.levelname,
+            "process": self._process,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        request_id = _REQUEST_ID.get()
+        if request_id is not None:
+            entry["request_id"] = request_id
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            entry["stack"] = record.stack_info
+        fields = getattr(record, "fields", None) or {}
+        return json.dumps({**fields, **entry}, default=str)

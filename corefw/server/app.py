@@ -10,14 +10,20 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from corefw import env
 from corefw.errors import ConfigError, CorefwError, PluginError
 from corefw.interfaces.endpoint import Endpoint
 from corefw.observability.logging import get_logger
+from corefw.server.access_log import AccessLog
+from corefw.server.api_keys import accepted_keys
 from corefw.server.auth import Authentication
+from corefw.server.cors import cors_middleware
 from corefw.server.errors import ErrorBarrier, handle_error
+from corefw.server.http_metrics import HttpMetrics
 from corefw.server.limits import BodyLimit
+from corefw.server.observation import observing
+from corefw.server.openapi_document import ApiDocument
 from corefw.server.request_id import RequestIds
+from corefw.server.root_path import RootPath
 from corefw.server.state import ServerState
 
 __all__ = ["create_app"]
@@ -34,23 +40,22 @@ def create_app(state: ServerState, endpoints: Sequence[Endpoint]) -> Starlette:
 
     Raises:
         PluginError: two endpoints want one route, or one outside the built-ins has public paths.
-        ConfigError: an API key is empty.
+        ConfigError: the environment's API key can't be sent, or the root path hides a route.
     """
     active = [endpoint for endpoint in endpoints if _is_served(endpoint, state)]
+    keys = accepted_keys(state.server_config)
+    routes = _collect_routes(active)
+    _check_root_path(state.server_config.root_path, routes)
     app = Starlette(
-        routes=_collect_routes(active),
-        middleware=[
-            Middleware(RequestIds),
-            Middleware(ErrorBarrier),
-            Middleware(Authentication, keys=_keys(state), public_paths=_public_paths(active)),
-            Middleware(BodyLimit, max_body_bytes=state.server_config.max_body_bytes),
-        ],
+        routes=routes,
+        middleware=_middleware(state, keys, _public_paths(active)),
         exception_handlers={CorefwError: handle_error, HTTPException: handle_error},
         lifespan=_lifespan(state, active),
     )
     # A redirect would take its host from the client; a path is served as it is written or not at all.
     app.router.redirect_slashes = False
     app.state.corefw = state
+    app.state.openapi = ApiDocument(active, has_key=bool(keys))
     return app
 
 
@@ -86,12 +91,28 @@ def _claims(route: BaseRoute) -> list[tuple[str, str]]:
     return [("WEBSOCKET" if isinstance(route, WebSocketRoute) else "MOUNT", path)]
 
 
-def _keys(state: ServerState) -> tuple[str, ...]:
-    from_environment = env.api_key()
-    keys = (*state.server_config.api_key, *([from_environment] if from_environment else []))
-    if any(not key.strip() for key in keys):
-        raise ConfigError("--api-key must not be empty; leave it out to serve without a key")
-    return keys
+def _middleware(state: ServerState, keys: Sequence[str], public_paths: frozenset[str]) -> list[Middleware]:
+    """Outermost first: whatever is answered further in has an id, a line in the log and headers for other origins."""
+    config = state.server_config
+    return [
+        Middleware(RequestIds),
+        *([Middleware(AccessLog)] if config.access_log else []),
+        *cors_middleware(config),
+        Middleware(ErrorBarrier),
+        *([Middleware(RootPath, root_path=config.root_path)] if config.root_path else []),
+        Middleware(HttpMetrics, metrics=state.metrics),
+        Middleware(Authentication, keys=keys, public_paths=public_paths),
+        Middleware(BodyLimit, max_body_bytes=config.max_body_bytes, max_total_bytes=config.total_body_bytes),
+    ]
+
+
+def _check_root_path(root_path: str, routes: Sequence[BaseRoute]) -> None:
+    """A path with the prefix counts as one that the proxy didn't strip, so no route may begin like that."""
+    for route in routes:
+        if root_path and f"{getattr(route, 'path', '')}/".startswith(f"{root_path}/"):
+            raise ConfigError(
+                f"--root-path {root_path} is the beginning of a route of this server; take another prefix"
+            )
 
 
 def _public_paths(endpoints: Sequence[Endpoint]) -> frozenset[str]:
@@ -109,6 +130,7 @@ def _lifespan(
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None, None]:
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(observing(state))
             for endpoint in endpoints:
                 await endpoint.startup(state)
                 stack.push_async_callback(endpoint.shutdown)

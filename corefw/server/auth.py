@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from corefw.errors import RequestError
 from corefw.server.errors import error_response
 from corefw.server.request_id import request_id_of
+from corefw.server.root_path import route_path
 
 __all__ = ["Authentication"]
 
@@ -41,7 +42,7 @@ class Authentication:
             await send({"type": "websocket.close", "code": 1008, "reason": "no valid API key"})
 
     def _is_open(self, scope: Scope) -> bool:
-        if scope["type"] == "http" and scope["path"] in self._public_paths:
+        if scope["type"] == "http" and route_path(scope) in self._public_paths:
             return True
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(given) != 1:

@@ -10,7 +10,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from corefw.errors import CapacityError, CorefwError, EngineDeadError, EngineError, RequestError
+from corefw.errors import (
+    CapacityError,
+    CorefwError,
+    EngineDeadError,
+    EngineError,
+    RequestError,
+    RequestTimeoutError,
+)
 from corefw.observability.logging import get_logger
 from corefw.server.protocol.answers import ErrorBody, ErrorDetail
 from corefw.server.request_id import request_id_of
@@ -22,7 +29,6 @@ logger = get_logger(__name__)
 # An error's body stays below 2 KB: message, field, and what surrounds them.
 _MAX_MESSAGE_BYTES = 1000
 _MAX_PARAM_BYTES = 300
-_RETRY_AFTER_S = "1"
 
 
 def describe(error: Exception, request_id: str) -> tuple[int, ErrorBody]:
@@ -30,7 +36,10 @@ def describe(error: Exception, request_id: str) -> tuple[int, ErrorBody]:
     if isinstance(error, RequestError):
         return error.status, _body(error.message, error.error_type, param=error.param, code=error.code)
     if isinstance(error, CapacityError):
-        return 429, _body(str(error), "rate_limit_error", code="capacity")
+        kind = "rate_limit_error" if error.status == 429 else "server_error"
+        return error.status, _body(str(error), kind, code="capacity")
+    if isinstance(error, RequestTimeoutError):
+        return 504, _body(str(error), "server_error", code="request_timeout")
     if isinstance(error, EngineDeadError):
         return 503, _body(str(error), "server_error", code="engine_dead")
     if isinstance(error, EngineError):
@@ -44,8 +53,8 @@ def error_response(error: Exception, request_id: str) -> Response:
     """The answer to a request that failed before its answer began."""
     status, body = describe(error, request_id)
     headers: dict[str, str] = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-    if status == 429:
-        headers["retry-after"] = _RETRY_AFTER_S
+    if isinstance(error, CapacityError):
+        headers["retry-after"] = str(error.retry_after_s)
     return json_error(status, body, headers)
 
 

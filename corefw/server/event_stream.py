@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 
 import msgspec
 from starlette.requests import ClientDisconnect
@@ -29,27 +29,39 @@ class EventStream(Response):
 
     Headers go out with the first event, so whatever fails before it is an ordinary error answer. The generator is
     closed when the client goes, when the server stops, and at the end.
+
+    Args:
+        events: what is sent.
+        in_flight: ends it early.
+        place: held while events are made; what entering it raises is the answer.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[msgspec.Struct, None], in_flight: InFlight) -> None:
+    def __init__(
+        self,
+        events: AsyncGenerator[msgspec.Struct, None],
+        in_flight: InFlight,
+        place: AbstractContextManager[None] | None = None,
+    ) -> None:
         self.status_code = 200
         self.background = None
         self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no"})
         self._events = events
         self._in_flight = in_flight
+        self._place = place or nullcontext()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
         last = _DONE
         try:
-            async with aclosing(self._events) as events, self._in_flight.watch(receive):
-                async for event in events:
-                    if not started:
-                        started = True
-                        await self._start(send)
-                    await send({"type": "http.response.body", "body": _frame(event), "more_body": True})
+            with self._place:
+                async with aclosing(self._events) as events, self._in_flight.watch(receive):
+                    async for event in events:
+                        if not started:
+                            started = True
+                            await self._start(send)
+                        await send({"type": "http.response.body", "body": _frame(event), "more_body": True})
         except ClientDisconnect:
             return
         except Exception as error:

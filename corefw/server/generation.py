@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 from corefw.errors import ContextLengthError, EngineError, RequestError
 from corefw.messages.outputs import FinishReason
 from corefw.messages.sampling import SamplingParams
+from corefw.server.observation import ObservedRequest
 from corefw.server.protocol.sampling import GenerationFields
 from corefw.server.request_id import clean_id
 
 if TYPE_CHECKING:
     from corefw.frontend.output_processor import GenerationUpdate
+    from corefw.frontend.text_engine import Observer
+    from corefw.messages.request import EmbeddingSpan
     from corefw.server.state import ServerState
 
 __all__ = ["Generation", "merge", "off_loop"]
@@ -44,6 +47,7 @@ class Generation:
         id: of the answer; internal ids are always new ones, so two requests may share this.
         created_s: Unix time, whole seconds.
         arrival_s: on the monotonic clock, for latencies.
+        headers: of the HTTP request; they may name the span that this request's belongs to.
     """
 
     state: ServerState
@@ -53,9 +57,18 @@ class Generation:
     id: str
     created_s: int
     arrival_s: float
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, state: ServerState, fields: GenerationFields, params: SamplingParams, *, prefix: str) -> Generation:
+    def begin(
+        cls,
+        state: ServerState,
+        fields: GenerationFields,
+        params: SamplingParams,
+        *,
+        prefix: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> Generation:
         """Name the answer.
 
         Raises:
@@ -77,6 +90,7 @@ class Generation:
             id=f"{prefix}-{clean_id(fields.request_id) if fields.request_id else uuid.uuid4().hex}",
             created_s=int(time.time()),
             arrival_s=time.monotonic(),
+            headers=headers or {},
         )
 
     def check_choices(self, num_prompts: int) -> None:
@@ -90,8 +104,18 @@ class Generation:
         if num_choices > limit:
             raise RequestError(f"prompts times n must be at most {limit}, got {num_choices}", param="n")
 
+    def places(self, num_prompts: int) -> AbstractContextManager[None]:
+        """A block in which the choices hold their places among all that this server works on.
+
+        Entering it raises CapacityError where there is no room, so it comes before anything that costs time.
+        """
+        return self.state.admission.places(num_prompts * self.params.n)
+
     async def updates(
-        self, prompts: Sequence[list[int]], params: Sequence[str]
+        self,
+        prompts: Sequence[list[int]],
+        params: Sequence[str],
+        embeds: Sequence[Sequence[EmbeddingSpan]] | None = None,
     ) -> AsyncGenerator[tuple[int, GenerationUpdate], None]:
         """News of all choices; choice ``prompt * n + i`` is the i-th output of its prompt.
 
@@ -100,6 +124,7 @@ class Generation:
         Args:
             prompts: token ids.
             params: where each prompt came from, for errors.
+            embeds: of each prompt; None where none has any.
 
         Raises:
             RequestError: a prompt doesn't fit; nothing runs then.
@@ -107,28 +132,31 @@ class Generation:
         """
         n = self.params.n
         self.check_choices(len(prompts))
-        record = self.state.metrics.record(len(prompts) * n, self.arrival_s)
-        ending = "abort"
-        streams: list[AsyncGenerator[GenerationUpdate, None]] = []
+        figures = ObservedRequest(self, prompts)
+        streams = [
+            self._stream(ids, param, spans, figures.prompt(position))
+            for position, (ids, param, spans) in enumerate(
+                zip(prompts, params, embeds or [()] * len(prompts), strict=True)
+            )
+        ]
+        failure: Exception | None = None
         try:
-            streams += [self._stream(ids, param) for ids, param in zip(prompts, params, strict=True)]
             async with aclosing(merge(streams)) as merged:  # else its pumps would still run when streams are closed
                 async for prompt, update in merged:
-                    choice = prompt * n + update.index
-                    reason = update.finish_reason
-                    record.saw(choice, has_tokens=bool(update.token_ids), finish_reason=reason and reason.value)
-                    if reason in (FinishReason.ERROR, FinishReason.ABORT):
+                    if update.finish_reason in (FinishReason.ERROR, FinishReason.ABORT):
                         raise EngineError("generation was ended by the server")
-                    yield choice, update
+                    yield prompt * n + update.index, update
         except Exception as error:
-            ending = "abort" if isinstance(error, RequestError) else "error"
+            failure = error
             raise
         finally:
-            record.close(ending)
+            figures.close(failure)
             for stream in streams:
                 await stream.aclose()
 
-    def _stream(self, prompt_ids: list[int], param: str) -> AsyncGenerator[GenerationUpdate, None]:
+    def _stream(
+        self, prompt_ids: list[int], param: str, embeds: Sequence[EmbeddingSpan], observer: Observer
+    ) -> AsyncGenerator[GenerationUpdate, None]:
         try:
             stream = self.state.text.generate(
                 prompt_ids,
@@ -136,6 +164,8 @@ class Generation:
                 request_id=self.id,
                 priority=self.fields.priority or 0,
                 cache_salt=self.fields.cache_salt,
+                prompt_embeds=embeds,
+                observer=observer,
             )
         except ContextLengthError as error:
             raise ContextLengthError(error.message, param=error.param or param) from None

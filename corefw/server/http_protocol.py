@@ -197,7 +197,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             f"content-length: {len(content)}\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + content)
-        self.transport.write_eof()
+        if self.transport.can_write_eof():  # not over TLS
+            self.transport.write_eof()
         # Closing while the client still sends would reset the connection, and the answer with it.
         self.loop.call_later(_LINGER_S, self.transport.close)
 

@@ -1,4 +1,4 @@
-"""Requests that are being answered: each ends early when its client goes or when the server stops."""
+"""Requests that are being answered: each ends early when its client goes, its time is over, or the server stops."""
 
 from __future__ import annotations
 
@@ -8,21 +8,28 @@ from types import TracebackType
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
+from corefw.errors import RequestTimeoutError
+
 __all__ = ["InFlight", "RequestScope"]
 
 
 class InFlight:
-    """All requests inside a scope, so that they can be told to end."""
+    """All requests inside a scope, so that they can be told to end.
 
-    def __init__(self) -> None:
+    Args:
+        timeout_s: how long a scope may last; None for any time.
+    """
+
+    def __init__(self, timeout_s: float | None = None) -> None:
         self._scopes: set[RequestScope] = set()
+        self._timeout_s = timeout_s
 
     def __len__(self) -> int:
         return len(self._scopes)
 
     def watch(self, receive: Receive) -> RequestScope:
         """A scope for the current task. The request's body must have been read."""
-        return RequestScope(self._scopes, receive)
+        return RequestScope(self._scopes, receive, self._timeout_s)
 
     def stop(self, error: Exception) -> None:
         """Raise ``error`` in every scope."""
@@ -35,12 +42,15 @@ class RequestScope:
 
     Raises:
         ClientDisconnect: the client went while the body ran.
+        RequestTimeoutError: the body took too long.
         Exception: what ``InFlight.stop`` was given.
     """
 
-    def __init__(self, scopes: set[RequestScope], receive: Receive) -> None:
+    def __init__(self, scopes: set[RequestScope], receive: Receive, timeout_s: float | None) -> None:
         self._scopes = scopes
         self._receive = receive
+        self._timeout_s = timeout_s
+        self._timer: asyncio.TimerHandle | None = None
         self._reason: Exception | None = None
 
     async def __aenter__(self) -> RequestScope:
@@ -50,6 +60,8 @@ class RequestScope:
         self._cancelling = task.cancelling()
         self._watcher = asyncio.create_task(self._watch())
         self._scopes.add(self)
+        if self._timeout_s is not None:
+            self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._time_out)
         return self
 
     async def __aexit__(
@@ -57,6 +69,8 @@ class RequestScope:
     ) -> None:
         self._scopes.discard(self)
         self._watcher.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._reason is None:
             return
         # The same test as asyncio.timeout: a cancellation from elsewhere stays one.
@@ -69,6 +83,10 @@ class RequestScope:
         if self._reason is None:
             self._reason = reason
             self._task.cancel()
+
+    def _time_out(self) -> None:
+        limit = f"{self._timeout_s:g} seconds (--request-timeout)"
+        self.interrupt(RequestTimeoutError(f"the request took longer than {limit}; ask for less, or try again later"))
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -7,7 +7,6 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Sequence
 
 from corefw.observability.logging import get_logger
 
@@ -16,10 +15,9 @@ __all__ = ["announce"]
 logger = get_logger(__name__)
 
 
-def announce(urls: Sequence[str]) -> None:
-    """Write one line a URL, from a thread of its own: a full pipe that nobody reads blocks that thread alone."""
-    text = "".join(f"corefw is ready on {url}\n" for url in urls)
-    threading.Thread(target=_write, args=(text,), name="ready-line", daemon=True).start()
+def announce(url: str) -> None:
+    """Write the line, from a thread of its own: a full pipe that nobody reads blocks that thread alone."""
+    threading.Thread(target=_write, args=(f"corefw is ready on {url}\n",), name="ready-line", daemon=True).start()
 
 
 def _write(text: str) -> None:

@@ -8,6 +8,8 @@ import uuid
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from corefw.observability.logging import set_request_id
+
 __all__ = ["MAX_ID_CHARS", "RequestIds", "clean_id", "request_id_of"]
 
 MAX_ID_CHARS = 128
@@ -28,6 +30,7 @@ class RequestIds:
             return
         request_id = _from_headers(scope) or uuid.uuid4().hex
         scope.setdefault("state", {})[_STATE_KEY] = request_id
+        set_request_id(request_id)
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -7,7 +7,7 @@ import contextlib
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, cast
@@ -21,9 +21,10 @@ from corefw.frontend.text_engine import TextEngine
 from corefw.observability.logging import get_logger
 from corefw.server.app import create_app
 from corefw.server.http_protocol import STOPPING, BoundedHttpProtocol, Deadlines
-from corefw.server.listener import url_of
+from corefw.server.listener import Listener
 from corefw.server.ready_line import announce
 from corefw.server.state import ServerState
+from corefw.server.tls import tls_context
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig, ServerConfig
@@ -48,7 +49,7 @@ async def run_server(
     plugins: PluginManager,
     config: EngineConfig,
     server_config: ServerConfig,
-    listener: socket.socket,
+    listener: Listener,
     started_s: float,
 ) -> int:
     """Serve ``engine`` with all allowed endpoints until a signal; returns the exit status.
@@ -71,13 +72,13 @@ async def run_server(
     except BaseException:
         await engine.shutdown()
         raise
-    await serve(app, [listener], server_config, engine.shutdown)
+    await serve(app, listener, server_config, engine.shutdown)
     return 0
 
 
 async def serve(
     app: Starlette,
-    sockets: Sequence[socket.socket],
+    listener: Listener,
     server_config: ServerConfig,
     on_shutdown: Callable[[], Awaitable[None]],
 ) -> None:
@@ -88,7 +89,7 @@ async def serve(
 
     Args:
         app: from ``create_app``.
-        sockets: bound ones.
+        listener: from ``listen_on``; its file is gone when the drain begins, so that a next server finds the path free.
         server_config: for the timeout.
         on_shutdown: shuts the engine down.
 
@@ -97,8 +98,8 @@ async def serve(
     """
     try:
         state: ServerState = app.state.corefw
-        server = HttpServer(app, server_config, sockets)
-        await server.serve(list(sockets))
+        server = HttpServer(app, server_config, listener)
+        await server.serve([listener.socket])
         death = state.engine.death  # a shut-down engine counts as dead, too
     finally:
         await on_shutdown()
@@ -113,7 +114,7 @@ class HttpServer(uvicorn.Server):
         self,
         app: Starlette,
         server_config: ServerConfig,
-        sockets: Sequence[socket.socket],
+        listener: Listener,
         deadlines: Deadlines | None = None,
     ) -> None:
         protocol = partial(BoundedHttpProtocol, deadlines=deadlines)
@@ -131,17 +132,19 @@ class HttpServer(uvicorn.Server):
                 timeout_graceful_shutdown=int(server_config.shutdown_timeout + _LAST_WORDS_S) + 1,
             )
         )
+        self.config.load()
+        self.config.ssl = tls_context(server_config)
         self._state: ServerState = app.state.corefw
         self._drain_s = server_config.shutdown_timeout
-        self._urls = [url_of(bound) for bound in sockets]
+        self._listener = listener
         self._dead_since_s: float | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, and say where: scripts that start a server on port 0 read the line."""
         await super().startup(sockets)
-        for url in self._urls:
-            logger.info("serving %s on %s", ", ".join(self._state.model_names), url)
-        announce(self._urls)
+        url = self._listener.url
+        logger.info("serving %s on %s", ", ".join(self._state.model_names), url)
+        announce(url)
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; True ends the server."""
@@ -155,6 +158,7 @@ class HttpServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain."""
+        self._listener.remove_file()
         loop = asyncio.get_running_loop()
         num_running = len(self._state.in_flight)
         drain_s = 0.0 if self.force_exit else self._drain_s

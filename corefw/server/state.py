@@ -11,7 +11,10 @@ from corefw.errors import NotFoundError
 from corefw.frontend.sampling_defaults import SamplingDefaults
 from corefw.interfaces.server_state import ServedEngine
 from corefw.observability.metrics import Metrics
+from corefw.observability.tracing import Tracing
+from corefw.server.admission import Admission
 from corefw.server.in_flight import InFlight
+from corefw.server.observation import make_metrics, make_tracing
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig, ServerConfig
@@ -37,7 +40,9 @@ class ServerState:
         tasks: what the model can do.
         started_s: ``time.time()`` of the start.
         in_flight: the requests that are being answered.
+        admission: places for sequences.
         sampling_defaults: what the model says where a request is silent.
+        tracing: what makes spans; None where they aren't wanted.
     """
 
     config: EngineConfig
@@ -50,8 +55,10 @@ class ServerState:
     model_names: tuple[str, ...]
     started_s: float
     tasks: frozenset[str] = frozenset({"generate"})
-    in_flight: InFlight = field(default_factory=InFlight)
+    in_flight: InFlight
+    admission: Admission
     sampling_defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
+    tracing: Tracing | None = None
 
     @classmethod
     def build(
@@ -68,9 +75,9 @@ class ServerState:
         """The state of a server for one model.
 
         Raises:
-            ConfigError: the model's own sampling defaults are unusable.
+            ConfigError: the model's own sampling defaults are unusable, or spans are wanted without OpenTelemetry.
         """
-        name = config.model.served_model_name or config.model.model
+        names = config.model.served_model_name or (config.model.model,)
         return cls(
             config=config,
             server_config=server_config,
@@ -78,9 +85,12 @@ class ServerState:
             text=text,
             renderer=renderer,
             plugins=plugins,
-            metrics=Metrics(name, lambda: engine.stats),
-            model_names=(name,),
+            metrics=make_metrics(names[0], engine, config, server_config),
+            tracing=make_tracing(server_config),
+            model_names=names,
             started_s=started_s,
+            in_flight=InFlight(server_config.request_timeout),
+            admission=Admission(server_config.max_concurrent_requests),
             sampling_defaults=SamplingDefaults.of_model(config.model, config.model_info),
         )
 

@@ -28,6 +28,10 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "watermark": (0, math.nextafter(1, 0)),
     "port": (0, 65535),
     "max_body_bytes": (1024, 2**63 - 1),
+    "max_total_body_bytes": (1024, 2**63 - 1),
+    "max_concurrent_requests": (1, 2**20),
+    "ssl_cert_reqs": (0, 2),
+    "request_timeout": (math.ulp(0), 7 * 24 * 3600),
     "max_n": (1, 65536),
     "max_logprobs": (-1, 2**24),
     "max_prompts": (1, 2**20),
@@ -35,9 +39,15 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "stream_interval": (1, 2**20),
 }
 # Option → the flags without which it could not have its largest value.
-BESIDE = {"max_num_active_seqs": ("--max-num-seqs=65536",)}
+BESIDE = {
+    "max_num_active_seqs": ("--max-num-seqs=65536",),
+    "max_body_bytes": (f"--max-total-body-bytes={2**63 - 1}",),
+    "max_total_body_bytes": ("--max-body-bytes=1024",),
+    "ssl_cert_reqs": ("--ssl-certfile=c.pem", "--ssl-ca-certs=c.pem"),
+}
 TEXTS = (
-    "served_model_name",
+    "uds",
+    "ssl_certfile",
     "tokenizer",
     "generation_config",
     "load_format",
@@ -118,7 +128,20 @@ def test_a_name_is_printable_text(name: str, value: object) -> None:
 
 def test_a_name_may_have_any_letters_and_blanks() -> None:
     name = "modèle 模型 " + "x" * 4000
-    assert built(UserArgs.from_keywords(served_model_name=name))["model"].served_model_name == name
+    assert built(UserArgs.from_keywords(served_model_name=[name]))["model"].served_model_name == (name,)
+
+
+@pytest.mark.parametrize("value", ["", "a\nb", "\x00", "\x7f", "\x85", "\u2028", "\udcff", "x" * 4097])
+def test_every_name_of_a_list_is_printable_text(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--served-model-name ") as caught:
+        built(UserArgs.from_keywords(served_model_name=["fine", value]))
+    assert len(str(caught.value)) < 200
+
+
+def test_a_name_that_is_given_twice_is_refused() -> None:
+    assert built(from_flags("--served-model-name=a", "--served-model-name=b"))["model"].served_model_name == ("a", "b")
+    with pytest.raises(ConfigError, match="--served-model-name 'a' is given twice"):
+        built(from_flags("--served-model-name=a", "--served-model-name=b", "--served-model-name=a"))
 
 
 def test_a_template_may_be_long_and_have_many_lines() -> None:

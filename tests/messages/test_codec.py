@@ -175,7 +175,7 @@ def test_a_call_arrives_with_its_arguments(message: UtilityCall) -> None:
 @fast
 @given(
     hf_config=extras,
-    served_model_name=st.none() | st.text(st.characters(exclude_categories=("C", "Z")), min_size=1),
+    served_model_name=st.lists(st.text(st.characters(exclude_categories=("C", "Z")), min_size=1), unique=True).map(tuple),
     block_size=st.none() | st.integers(1, 64),
     enable_prefix_caching=st.booleans(),
     generation_config=st.text(st.characters(exclude_categories=("C", "Z")), min_size=1),

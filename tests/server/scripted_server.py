@@ -10,7 +10,7 @@ import sys
 from corefw.config.engine_config import ServerConfig
 from corefw.errors import CorefwError
 from corefw.server.app import create_app
-from corefw.server.listener import bind_socket
+from corefw.server.listener import listen_on
 from corefw.server.run import serve
 from tests.server.serving import builtin_endpoints, make_state, scripted
 
@@ -21,7 +21,7 @@ async def main(settings: dict[str, float]) -> None:
     app = create_app(make_state(engine, config), builtin_endpoints())
     if "dies_after_s" in settings:
         asyncio.get_running_loop().call_later(settings["dies_after_s"], engine.die)
-    await serve(app, [bind_socket(config)], config, engine.shutdown)
+    await serve(app, listen_on(config), config, engine.shutdown)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,10 @@ import openai
 
 from corefw.builtins.endpoints.chat import ChatEndpoint
 from corefw.builtins.endpoints.completions import CompletionsEndpoint
+from corefw.builtins.endpoints.docs import DocsEndpoint
 from corefw.builtins.endpoints.metrics import MetricsEndpoint
 from corefw.builtins.endpoints.models import ModelsEndpoint
+from corefw.builtins.endpoints.openapi import OpenApiEndpoint
 from corefw.builtins.endpoints.system import SystemEndpoint
 from corefw.config.engine_config import (
     CacheConfig,
@@ -37,7 +39,7 @@ from corefw.frontend.tokenizer.base import Tokenizer
 from corefw.interfaces.endpoint import Endpoint
 from corefw.server.app import create_app
 from corefw.server.http_protocol import Deadlines
-from corefw.server.listener import bind_socket, url_of
+from corefw.server.listener import listen_on
 from corefw.server.run import HttpServer
 from corefw.server.state import ServerState
 from corefw.testing.scripted_engine import ScriptedEngine
@@ -94,7 +96,15 @@ def _text(content: str | list[dict[str, str]]) -> str:
 
 
 def builtin_endpoints() -> list[Endpoint]:
-    return [CompletionsEndpoint(), ChatEndpoint(), ModelsEndpoint(), SystemEndpoint(), MetricsEndpoint()]
+    return [
+        CompletionsEndpoint(),
+        ChatEndpoint(),
+        ModelsEndpoint(),
+        SystemEndpoint(),
+        MetricsEndpoint(),
+        OpenApiEndpoint(),
+        DocsEndpoint(),
+    ]
 
 
 def engine_config(generation_config: dict[str, Any] | None = None) -> EngineConfig:
@@ -110,7 +120,7 @@ def engine_config(generation_config: dict[str, Any] | None = None) -> EngineConf
         generation_config=generation_config or {},
     )
     return EngineConfig(
-        model=ModelConfig(model="test:demo", served_model_name=MODEL),
+        model=ModelConfig(model="test:demo", served_model_name=(MODEL,)),
         load=LoadConfig(),
         cache=CacheConfig(),
         scheduler=SchedulerConfig(),
@@ -185,23 +195,23 @@ def serving(
     **settings: Any,
 ) -> Iterator[Running]:
     """Run a server for the length of a block; ``settings`` are fields of ``ServerConfig``."""
-    config = ServerConfig(port=0, **settings)
+    config = ServerConfig(**{"port": 0, **settings})
     state = make_state(engine, config, plugins)
-    sock = bind_socket(config)
-    server = HttpServer(create_app(state, [*builtin_endpoints(), *endpoints]), config, [sock], deadlines)
+    listener = listen_on(config)
+    server = HttpServer(create_app(state, [*builtin_endpoints(), *endpoints]), config, listener, deadlines)
     loop = asyncio.new_event_loop()
-    url, port = url_of(sock), sock.getsockname()[1]
-    thread = threading.Thread(target=loop.run_until_complete, args=(server.serve([sock]),))
+    port = 0 if config.uds else listener.socket.getsockname()[1]
+    thread = threading.Thread(target=loop.run_until_complete, args=(server.serve([listener.socket]),))
     thread.start()
     try:
         wait_until(lambda: server.started)
-        yield Running(url, port, engine, state, server, loop)
+        yield Running(listener.url, port, engine, state, server, loop)
     finally:
         server.should_exit = True
         thread.join(20)
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
-        sock.close()
+        listener.close()
 
 
 def wait_until(condition: Callable[[], bool], limit_s: float = 5.0) -> None:

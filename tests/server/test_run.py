@@ -20,7 +20,7 @@ import pytest
 
 from corefw.config.engine_config import ServerConfig
 from corefw.server.app import create_app
-from corefw.server.listener import bind_socket
+from corefw.server.listener import listen_on
 from corefw.server.run import serve
 from tests.server.serving import builtin_endpoints, make_state, scripted
 
@@ -188,7 +188,7 @@ def test_a_client_that_does_not_read_its_last_words_does_not_hold_up_the_end() -
 async def test_the_engine_is_shut_down_when_the_server_cannot_be_built() -> None:
     engine = scripted()
     config = ServerConfig(port=0)
-    listener = bind_socket(config)
+    listener = listen_on(config)
     listener.close()  # has no address any more
     num_shutdowns = 0
 
@@ -198,7 +198,7 @@ async def test_the_engine_is_shut_down_when_the_server_cannot_be_built() -> None
 
     app = create_app(make_state(engine, config), builtin_endpoints())
     with pytest.raises(OSError, match="Bad file descriptor"):
-        await serve(app, [listener], config, shut_down)
+        await serve(app, listener, config, shut_down)
     assert num_shutdowns == 1
 
 

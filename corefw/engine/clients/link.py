@@ -51,12 +51,13 @@ class CoreLink:
         self._requests = self._socket(zmq.ROUTER)
         self._outputs = self._socket(zmq.PULL)
 
-    def configure(self, config: EngineConfig, log_level: str | None) -> None:
+    def configure(self, config: EngineConfig, log_level: str | None, log_format: str = "text") -> None:
         """Tell the child what to build."""
         self.config = config
         message = Configure(
             config=config,
             log_level=log_level or env.log_level(),
+            log_format=log_format,
             search_path=tuple(path for path in sys.path if path),
         )
         try:

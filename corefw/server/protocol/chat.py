@@ -79,8 +79,10 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
         max_tokens = self.max_tokens
         if self.max_completion_tokens is not None:
             max_tokens = self.max_completion_tokens
-            if max_tokens < 1:
-                raise RequestError("max_completion_tokens must be at least 1", param="max_completion_tokens")
+            if not 1 <= max_tokens <= MAX_SEED:
+                raise RequestError(
+                    f"max_completion_tokens must be a whole number in [1, {MAX_SEED}]", param="max_completion_tokens"
+                )
         return sampling_params(
             self,
             defaults,

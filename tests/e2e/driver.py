@@ -65,6 +65,7 @@ def request(
     *,
     prior: Sequence[int] = (),
     eos_ids: tuple[int, ...] = (),
+    priority: int = 0,
 ) -> EngineCoreRequest:
     """A core request as the front end would make it."""
     return EngineCoreRequest(
@@ -73,6 +74,7 @@ def request(
         params=params,
         prior_output_ids=list(prior),
         eos_ids=eos_ids,
+        priority=priority,
     )
 
 

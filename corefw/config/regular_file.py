@@ -61,4 +61,4 @@ def read_regular_text(path: Path, max_bytes: int | None = None) -> str:
 def _check(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         kind = next((text for test, text in _KINDS if test(found.st_mode)), "something else")
-        raise OSError(errno.EINVAL, f"is {kind}, not a regular file", str(path))
+        raise OSError(errno.EINVAL, f"isn't a regular file, but {kind}", str(path))

@@ -86,8 +86,8 @@ def test_what_is_no_readable_text_file_is_refused_at_once(file: Path, tmp_path: 
     (tmp_path / "large").write_text("#" * 2**20)
     for name, said in {
         "missing": "No such file",
-        ".": "is a directory",
-        "pipe": "is a named pipe",
+        ".": "but a directory",
+        "pipe": "but a named pipe",
         "settings.yaml": "isn't UTF-8",
         "large": "larger than",
     }.items():

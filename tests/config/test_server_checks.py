@@ -49,6 +49,7 @@ def test_what_no_browser_sends_is_no_origin(origin: str) -> None:
         ({"ssl_ca_certs": "k"}, "--ssl-ca-certs has no effect without --ssl-certfile"),
         ({"ssl_cert_reqs": 2}, "--ssl-cert-reqs has no effect without --ssl-certfile"),
         ({"ssl_ciphers": "ALL"}, "--ssl-ciphers has no effect without --ssl-certfile"),
+        ({"ssl_certfile": "c", "ssl_cert_reqs": 3}, r"--ssl-cert-reqs must be in \[0, 2\], got 3"),
         ({"ssl_certfile": "c", "ssl_cert_reqs": 1}, "--ssl-cert-reqs needs --ssl-ca-certs"),
         ({"ssl_certfile": "c", "ssl_ca_certs": "c"}, "--ssl-ca-certs has no effect without --ssl-cert-reqs"),
         ({"uds": "/x", "ssl_certfile": "c"}, "--ssl-certfile is for TCP"),

@@ -1,20 +1,43 @@
-"""Prometheus metrics of one server. Requests are measured in the front end; gauges of the engine are read at scrape."""
+"""Prometheus metrics of one server: requests are measured in the front end, the engine is asked at each scrape."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.registry import Collector
 
-__all__ = ["CONTENT_TYPE", "EngineStats", "Metrics", "RequestRecord"]
+from corefw.observability.metrics_catalog import (
+    CACHE_INFO,
+    ENGINE_COUNTERS,
+    ENGINE_GAUGES,
+    FINISH_REASONS,
+    HTTP_REQUESTS,
+    INFO,
+    REQUEST_HISTOGRAMS,
+    REQUESTS,
+    STEP_TOKEN_BOUNDS,
+    STEP_TOKENS,
+    Metric,
+    Naming,
+    bounds_of,
+)
+from corefw.observability.metrics_histogram import Histogram, cumulative_buckets
+from corefw.observability.metrics_record import FinishedSequence, RequestRecord
+
+__all__ = ["CONTENT_TYPE", "OPENMETRICS_CONTENT_TYPE", "EngineStats", "Metrics", "MonotonicStats", "wants_openmetrics"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_FIRST_TOKEN_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-_WHOLE_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+_OPENMETRICS = "application/openmetrics-text"
+_QUALITY = re.compile(r";\s*q=([0-9.]{1,5})\s*(?:;|$)")
+# Method names that count; whatever else a client makes up is one more.
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
 class EngineStats(Protocol):
@@ -36,110 +59,193 @@ class EngineStats(Protocol):
     def num_prompt_tokens(self) -> int: ...
     @property
     def num_generation_tokens(self) -> int: ...
+    @property
+    def num_step_tokens(self) -> int: ...
+    @property
+    def step_token_counts(self) -> Sequence[int]: ...
 
 
 class Metrics:
-    """Metrics in a registry of their own, so that two servers in one process don't share any.
+    """Everything that is counted, apart from any other server in the process. Used by one thread; ``render`` as well.
 
     Args:
         model: value of the label ``model_name``.
         stats: gives the engine's newest figures; called at each scrape.
+        names: one of ``METRICS_NAMES``.
+        max_model_len: largest bucket of token counts.
+        info, cache_info: labels of the two metrics that are always 1.
     """
 
-    def __init__(self, model: str, stats: Callable[[], EngineStats]) -> None:
+    def __init__(
+        self,
+        model: str,
+        stats: Callable[[], EngineStats],
+        *,
+        names: str = "corefw",
+        max_model_len: int = 131072,
+        info: Mapping[str, str] | None = None,
+        cache_info: Mapping[str, str] | None = None,
+    ) -> None:
+        self.naming = Naming(names, model)
+        self.infos = ((INFO, dict(info or {})), (CACHE_INFO, dict(cache_info or {})))
+        self.stats = MonotonicStats(stats)
+        self.histograms = {metric.key: Histogram(bounds_of(metric, max_model_len)) for metric in REQUEST_HISTOGRAMS}
+        self.ends = dict.fromkeys(FINISH_REASONS, 0)
+        self.http_requests: Counter[tuple[str, str, int]] = Counter()
+        self._first_token = self.histograms["time_to_first_token_seconds"]
+        self._between_tokens = self.histograms["inter_token_latency_seconds"]
         self._registry = CollectorRegistry()
-        self._registry.register(_EngineCollector(model, stats))
-        self._requests = Counter(
-            "corefw:requests",
-            "Sequences that ended, by reason (stop, length, abort, error).",
-            ["model_name", "finish_reason"],
-            registry=self._registry,
-        )
-        self._first_token_s = Histogram(
-            "corefw:time_to_first_token_seconds",
-            "From a request's arrival to the first token, a sequence.",
-            ["model_name"],
-            registry=self._registry,
-            buckets=_FIRST_TOKEN_BUCKETS_S,
-        ).labels(model)
-        self._whole_s = Histogram(
-            "corefw:e2e_request_latency_seconds",
-            "From a request's arrival to its end, a sequence.",
-            ["model_name"],
-            registry=self._registry,
-            buckets=_WHOLE_BUCKETS_S,
-        ).labels(model)
-        self._model = model
-        for reason in ("stop", "length", "abort", "error"):
-            self._requests.labels(model, reason)
+        self._registry.register(_Collector(self))
+        ProcessCollector(registry=self._registry)
 
-    def render(self) -> bytes:
-        """The exposition in Prometheus' text format."""
-        text: bytes = generate_latest(self._registry)
-        return text
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The exposition and its content type: OpenMetrics where ``accept`` asks for it, else Prometheus' own text."""
+        text: bytes
+        if wants_openmetrics(accept):
+            text = generate_openmetrics(self._registry)
+            return text, OPENMETRICS_CONTENT_TYPE
+        text = generate_latest(self._registry)
+        return text, CONTENT_TYPE
 
-    def record(self, num_sequences: int, arrival_s: float) -> RequestRecord:
-        """Start measuring a request that arrived then, on the monotonic clock."""
-        return RequestRecord(self, num_sequences, arrival_s)
+    def record(self, prompt_lengths: Sequence[int], n: int, max_tokens: int | None, arrival_s: float) -> RequestRecord:
+        """Start measuring a request that arrived then, on the monotonic clock, and now goes to the engine."""
+        return RequestRecord(self, prompt_lengths, n, max_tokens, arrival_s)
+
+    def http_request(self, method: str, route: str, status: int) -> None:
+        """An HTTP request was answered; ``route`` is one of the server's, never what a client wrote."""
+        self.http_requests[method if method in _METHODS else "other", route, status] += 1
 
     def first_token(self, seconds: float) -> None:
         """A sequence has its first token."""
-        self._first_token_s.observe(seconds)
+        self._first_token.observe(seconds)
 
-    def ended(self, reason: str, seconds: float) -> None:
+    def more_tokens(self, seconds: float, num_tokens: int) -> None:
+        """So many tokens came, each this long after the one before."""
+        self._between_tokens.observe(seconds, num_tokens)
+
+    def ended(self, sequence: FinishedSequence) -> None:
         """A sequence has ended."""
-        self._requests.labels(self._model, reason).inc()
-        self._whole_s.observe(seconds)
+        self.ends[sequence.finish_reason] += 1
+        num_computed = sequence.num_prompt_tokens - sequence.num_cached_tokens
+        for key, value in (
+            ("e2e_request_latency_seconds", sequence.e2e_s),
+            ("request_queue_time_seconds", sequence.queue_s),
+            ("request_prefill_time_seconds", sequence.prefill_s),
+            ("request_decode_time_seconds", sequence.decode_s),
+            ("request_inference_time_seconds", sequence.inference_s),
+            ("request_time_per_output_token_seconds", sequence.time_per_output_token_s),
+            ("request_prompt_tokens", sequence.num_prompt_tokens),
+            ("request_prefill_kv_computed_tokens", num_computed),
+            ("request_generation_tokens", sequence.num_generation_tokens),
+        ):
+            if value is not None:
+                self.histograms[key].observe(value)
+
+    def prompt_ended(self, n: int, max_tokens: int | None, num_longest: int) -> None:
+        """All sequences of a prompt have ended."""
+        self.histograms["request_params_n"].observe(n)
+        self.histograms["request_max_num_generation_tokens"].observe(num_longest)
+        if max_tokens is not None:
+            self.histograms["request_params_max_tokens"].observe(max_tokens)
 
 
-class RequestRecord:
-    """Follows the sequences of one request; each is counted exactly once, whatever its end."""
+class MonotonicStats:
+    """The engine's figures with counters that never fall, though an engine that starts anew counts from 0 again.
 
-    def __init__(self, metrics: Metrics, num_sequences: int, arrival_s: float) -> None:
+    Args:
+        read: gives the newest figures.
+    """
+
+    def __init__(self, read: Callable[[], EngineStats]) -> None:
+        self._read = read
+        self._last: list[int] = []
+        self._before: list[int] = []
+
+    def read(self) -> tuple[EngineStats, list[int], list[int]]:
+        """Gauges as they are; counters in the order of ``ENGINE_COUNTERS``; tokens a step: sum, then counts."""
+        stats = self._read()
+        counts = [*stats.step_token_counts, *[0] * (len(STEP_TOKEN_BOUNDS) + 1)][: len(STEP_TOKEN_BOUNDS) + 1]
+        now = [
+            stats.num_preemptions,
+            stats.prefix_queries_tokens,
+            stats.prefix_hits_tokens,
+            stats.num_prompt_tokens,
+            stats.num_generation_tokens,
+            stats.num_step_tokens,
+            *counts,
+        ]
+        self._last = self._last or [0] * len(now)
+        self._before = self._before or [0] * len(now)
+        if any(value < last for value, last in zip(now, self._last, strict=True)):
+            self._before = [value + last for value, last in zip(self._before, self._last, strict=True)]
+        self._last = now
+        totals = [value + before for value, before in zip(now, self._before, strict=True)]
+        return stats, totals[: len(ENGINE_COUNTERS)], totals[len(ENGINE_COUNTERS) :]
+
+
+class _Collector(Collector):  # type: ignore[misc]
+    def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._start_s = arrival_s
-        self._silent = set(range(num_sequences))
-        self._unfinished = set(range(num_sequences))
-
-    def saw(self, sequence: int, *, has_tokens: bool, finish_reason: str | None) -> None:
-        """News of a sequence."""
-        if has_tokens and sequence in self._silent:
-            self._silent.discard(sequence)
-            self._metrics.first_token(time.monotonic() - self._start_s)
-        if finish_reason is not None and sequence in self._unfinished:
-            self._unfinished.discard(sequence)
-            self._metrics.ended(finish_reason, time.monotonic() - self._start_s)
-
-    def close(self, reason: str) -> None:
-        """Count what hasn't ended by itself. May be called again."""
-        for _ in self._unfinished:
-            self._metrics.ended(reason, time.monotonic() - self._start_s)
-        self._unfinished.clear()
-
-
-class _EngineCollector(Collector):  # type: ignore[misc]
-    def __init__(self, model: str, stats: Callable[[], EngineStats]) -> None:
-        self._model = model
-        self._stats = stats
+        self._naming = metrics.naming
 
     def collect(self) -> Iterator[Any]:
-        stats = self._stats()
-        for name, text, value in (
-            ("num_requests_running", "Requests that hold a batch slot.", stats.num_running),
-            ("num_requests_waiting", "Requests that wait for a slot.", stats.num_waiting),
-            ("kv_cache_usage", "Share of KV blocks in use, 0 to 1.", stats.kv_usage),
-        ):
-            yield self._family(GaugeMetricFamily, name, text, value)
-        for name, text, value in (
-            ("num_preemptions", "Requests put back for lack of KV blocks.", stats.num_preemptions),
-            ("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", stats.prefix_queries_tokens),
-            ("prefix_cache_hits", "Prompt tokens found in the prefix cache.", stats.prefix_hits_tokens),
-            ("prompt_tokens", "Prompt tokens computed.", stats.num_prompt_tokens),
-            ("generation_tokens", "Tokens generated.", stats.num_generation_tokens),
-        ):
-            yield self._family(CounterMetricFamily, name, text, value)
+        stats, counters, steps = self._metrics.stats.read()
+        gauges = (stats.num_running, stats.num_waiting, stats.kv_usage)
+        labels = self._naming.labels
+        for metric, value in zip(ENGINE_GAUGES, gauges, strict=True):
+            yield from self._families(GaugeMetricFamily, metric, [(labels, value)])
+        for metric, count in zip(ENGINE_COUNTERS, counters, strict=True):
+            yield from self._families(CounterMetricFamily, metric, [(labels, count)])
+        ends = [({**labels, self._naming.reason_label: reason}, n) for reason, n in self._metrics.ends.items()]
+        yield from self._families(CounterMetricFamily, REQUESTS, ends)
+        yield from self._histogram(STEP_TOKENS, STEP_TOKEN_BOUNDS, steps[1:], steps[0])
+        for metric in REQUEST_HISTOGRAMS:
+            histogram = self._metrics.histograms[metric.key]
+            yield from self._histogram(metric, histogram.bounds, histogram.counts, histogram.total)
+        yield from self._http()
+        for metric, info in self._metrics.infos:
+            yield from self._families(GaugeMetricFamily, metric, [({**labels, **info}, 1)])
 
-    def _family(self, kind: Any, name: str, text: str, value: float) -> Any:
-        family = kind(f"corefw:{name}", text, labels=["model_name"])
-        family.add_metric([self._model], value)
-        return family
+    def _families(self, kind: Any, metric: Metric, samples: Sequence[tuple[Mapping[str, str], float]]) -> Iterator[Any]:
+        for name in self._naming.names(metric):
+            family = kind(name, metric.help, labels=list(samples[0][0]))
+            for labels, value in samples:
+                family.add_metric(list(labels.values()), value)
+            yield family
+
+    def _histogram(self, metric: Metric, bounds: Sequence[float], counts: Sequence[int], total: float) -> Iterator[Any]:
+        buckets = cumulative_buckets(bounds, counts)
+        labels = self._naming.labels
+        for name in self._naming.names(metric):
+            family = HistogramMetricFamily(name, metric.help, labels=list(labels))
+            family.add_metric(list(labels.values()), buckets, total)
+            yield family
+
+    def _http(self) -> Iterator[Any]:
+        counts: dict[tuple[str, ...], int] = {}
+        name, labels = self._naming.http("", "", 0)
+        for (method, route, status), count in self._metrics.http_requests.items():
+            values = tuple(self._naming.http(method, route, status)[1].values())
+            counts[values] = counts.get(values, 0) + count
+        family = CounterMetricFamily(name, HTTP_REQUESTS.help, labels=list(labels))
+        for values, count in sorted(counts.items()):
+            family.add_metric(list(values), count)
+        yield family
+
+
+def wants_openmetrics(accept: str) -> bool:
+    """Whether a client that accepts this likes OpenMetrics at least as much as the plain text format."""
+    best = {_OPENMETRICS: 0.0, "text/plain": 0.0}
+    for item in accept.split(",")[:20]:
+        kind = item.split(";", 1)[0].strip().lower()
+        if kind in best:
+            best[kind] = max(best[kind], _quality(item))
+    return best[_OPENMETRICS] > 0 and best[_OPENMETRICS] >= best["text/plain"]
+
+
+def _quality(item: str) -> float:
+    found = _QUALITY.search(item)
+    try:
+        return float(found.group(1)) if found else 1.0
+    except ValueError:
+        return 0.0

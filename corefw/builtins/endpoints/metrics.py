@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from corefw.interfaces.endpoint import Endpoint
-from corefw.observability.metrics import CONTENT_TYPE
+from corefw.observability.metrics import CONTENT_TYPE, OPENMETRICS_CONTENT_TYPE
+from corefw.server.openapi import Operation, fragment
 from corefw.server.state import state_of
 
 __all__ = ["MetricsEndpoint"]
@@ -24,6 +26,19 @@ class MetricsEndpoint(Endpoint):
         """One route."""
         return [Route("/metrics", _metrics, methods=["GET"])]
 
+    def openapi(self) -> Mapping[str, Any]:
+        """What it answers."""
+        return fragment(
+            Operation(
+                method="GET",
+                path="/metrics",
+                summary="Figures for Prometheus",
+                text_types=(CONTENT_TYPE, OPENMETRICS_CONTENT_TYPE),
+            )
+        )
+
 
 async def _metrics(request: Request) -> Response:
-    return Response(state_of(request).metrics.render(), headers={"content-type": CONTENT_TYPE})
+    accept = ",".join(request.headers.getlist("accept"))
+    text, content_type = state_of(request).metrics.render(accept)
+    return Response(text, headers={"content-type": content_type, "vary": "accept"})

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
@@ -186,18 +187,15 @@ def test_the_ranges_are_those_of_the_checks(running: Running, document: dict[str
     name = document["paths"][f"/v1/{path}"]["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"]
     edges = list(_edges(document["components"]["schemas"][name.rsplit("/", 1)[1]]))
     assert len(edges) > 20
-    for field, keyword, inside, outside in edges:
-        body = BODIES[path] | _COMPANY.get(field, {})
-        refused = running.post(path, body | {field: outside})
-        assert refused.status_code == 400, (field, keyword, outside)
-        assert refused.json()["error"]["param"] == field, refused.text
-        accepted = running.post(path, body | {field: inside})
-        if accepted.status_code != 200:
-            assert field in _OTHER_SERVERS or accepted.json()["error"]["code"] == "context_length_exceeded", (
-                field,
-                keyword,
-                accepted.text,
-            )
+    with httpx.Client(base_url=f"{running.url}/v1", timeout=30) as client:
+        for field, keyword, inside, outside in edges:
+            body = BODIES[path] | _COMPANY.get(field, {})
+            refused = client.post(path, json=body | {field: outside})
+            assert refused.status_code == 400, (field, keyword, outside)
+            assert refused.json()["error"]["param"] == field, refused.text
+            accepted = client.post(path, json=body | {field: inside})
+            if accepted.status_code != 200 and field not in _OTHER_SERVERS:
+                assert accepted.json()["error"]["code"] == "context_length_exceeded", (field, keyword, accepted.text)
 
 
 @pytest.mark.parametrize("path", BODIES)

@@ -19,32 +19,10 @@ from tests.server.serving import builtin_endpoints
 
 VOID = {"meta", "br"}
 # None of them loads or runs anything.
-TAGS = set(
-    [
-        "html",
-        "head",
-        "meta",
-        "title",
-        "style",
-        "body",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "p",
-        "a",
-        "code",
-        "pre",
-        "br",
-        "details",
-        "summary",
-        "section",
-        "table",
-        "tr",
-        "th",
-        "td",
-    ]
-)
+HEADINGS = {"h1", "h2", "h3", "h4"}
+TABLES = {"table", "tr", "th", "td"}
+FRAME = {"html", "head", "meta", "title", "style", "body", "details", "summary", "section"}
+TAGS = HEADINGS | TABLES | FRAME | {"p", "a", "code", "pre", "br"}
 ATTRIBUTES = {"lang", "charset", "name", "content", "href", "id", "class"}
 EVIL = "<script>alert(1)</script> \"'><img src=x onerror=alert(1)> & `</code>`"
 

@@ -70,11 +70,15 @@ def _check_operator_settings(args: UserArgs, server_config: ServerConfig) -> Non
     """What would otherwise stop the start only when the engine is there.
 
     Raises:
-        ConfigError: two addresses, a certificate that can't be used, or a key that can't be sent.
+        ConfigError: two addresses, a certificate that can't be used, a key that can't be sent, or a package is missing.
     """
     if server_config.uds is not None and {"server.host", "server.port"} & args.explicit:
         raise ConfigError("--uds and --host or --port are two addresses; give one")
     accepted_keys(server_config)
+    if server_config.otlp_traces_endpoint is not None:
+        from corefw.observability.tracing import require_packages
+
+        require_packages()
     if server_config.ssl_certfile is not None:
         from corefw.server.tls import tls_context
 

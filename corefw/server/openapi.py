@@ -19,8 +19,10 @@ JSON = "application/json"
 GENERATION_ERRORS: Mapping[int, str] = {
     404: "No model of that name is served.",
     429: "There is no room for the request now; it may be tried again.",
+    504: "The request took longer than the server's --request-timeout. In a stream it is an event with the error.",
 }
 _EVENTS = "text/event-stream"
+_DONE = "[DONE]"
 _RETRY_AFTER = {"Retry-After": "Seconds to wait before the next try."}
 _REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"\{(\w+)\}")
@@ -122,15 +124,22 @@ def _success(operation: Operation) -> dict[str, Any]:
         return {"description": "Done."}
     if operation.events is None:
         return {"description": "The answer.", "content": content}
-    content[_EVENTS] = {"schema": {"type": "string", "description": _events(operation.events)}}
+    content[_EVENTS] = {"schema": _event_schema(operation.events)}
     return {"description": "The answer, or with `stream: true` its parts as they come.", "content": content}
 
 
-def _events(event: type[msgspec.Struct]) -> str:
-    return (
-        f"Server-sent events. The data of each is one `{event.__name__}` as JSON; the last is `[DONE]`, or an "
-        "`ErrorBody` where the stream breaks."
-    )
+def _event_schema(event: type[msgspec.Struct]) -> dict[str, Any]:
+    """One event: before 3.2 OpenAPI has no words for a stream, and readers take the schema for that of each event."""
+    payload = {"contentMediaType": JSON, "contentSchema": {"anyOf": [_ref(event), _ref(ErrorBody)]}}
+    return {
+        "description": (
+            f"One of the server-sent events. Its data is a `{event.__name__}` as JSON, an `ErrorBody` where the stream "
+            "breaks, or `[DONE]` at the end."
+        ),
+        "type": "object",
+        "properties": {"data": {"type": "string", "if": {"const": _DONE}, "else": payload}},
+        "required": ["data"],
+    }
 
 
 def error_answer(description: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:

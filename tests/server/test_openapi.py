@@ -97,7 +97,9 @@ def test_a_parameter_in_the_path_has_to_be_described() -> None:
 def test_a_stream_s_events_are_described_by_their_struct() -> None:
     made = fragment(Operation(method="POST", path="/a", summary="A", answer=Answer, events=Inner))
     content = made["paths"]["/a"]["post"]["responses"]["200"]["content"]
-    assert "`Inner`" in content["text/event-stream"]["schema"]["description"]
+    data = content["text/event-stream"]["schema"]["properties"]["data"]
+    assert {"$ref": "#/components/schemas/Inner"} in data["else"]["contentSchema"]["anyOf"]
+    assert "Inner" in made["components"]["schemas"]
 
 
 def test_text_and_nothing_are_answers_too() -> None:

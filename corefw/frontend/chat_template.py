@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from corefw.config.regular_file import read_regular_text
 from corefw.errors import ConfigError, RequestError
 from corefw.frontend.template_process import TemplateProcess
 from corefw.frontend.tokenizer.directory import read_json
@@ -13,6 +14,7 @@ from corefw.frontend.tokenizer.directory import read_json
 __all__ = ["ChatTemplate", "templates_of_directory", "templates_of_gguf", "templates_of_option"]
 
 _TOOL_USE = "tool_use"
+_MAX_FILE_BYTES = 2**20
 
 
 class ChatTemplate:
@@ -69,10 +71,11 @@ def templates_of_option(value: str) -> dict[str, str]:
     if "{%" in value or "{{" in value or "\n" in value:
         return {"default": value}
     try:
-        return {"default": Path(value).expanduser().read_text(encoding="utf-8")}
-    except (OSError, ValueError) as error:
+        return {"default": read_regular_text(Path(value).expanduser(), _MAX_FILE_BYTES)}
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: ~ of an unknown user
         raise ConfigError(
-            f"--chat-template {value[:80]!r} is neither a readable file nor template text (which has {{{{ or {{%)"
+            f"--chat-template {value[:80]!r} is neither a readable file nor template text, which has {{{{ or {{% "
+            f"({_reason(error)})"
         ) from error
 
 
@@ -91,10 +94,20 @@ def templates_of_gguf(metadata: Mapping[str, Any]) -> dict[str, str]:
 def templates_of_directory(directory: Path) -> dict[str, str]:
     """The templates of a model directory: ``chat_template.jinja``, else what ``tokenizer_config.json`` has."""
     file = directory / "chat_template.jinja"
-    if file.is_file():
-        return {"default": file.read_text(encoding="utf-8")}
+    try:
+        return {"default": read_regular_text(file, _MAX_FILE_BYTES)}
+    except FileNotFoundError:
+        pass
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{file} can't be read ({_reason(error)}); fetch it again, or name another with --chat-template"
+        ) from error
     value = read_json(directory / "tokenizer_config.json").get("chat_template")
     if isinstance(value, str):
         return {"default": value}
     entries = value if isinstance(value, list) else []
     return {str(entry["name"]): str(entry["template"]) for entry in entries if {"name", "template"} <= set(entry)}
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)[:80]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from corefw.config.regular_file import read_regular_text
 from corefw.errors import ConfigError, RequestError
 from corefw.messages.sampling import SamplingParams
 
@@ -79,7 +80,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     """A ``generation_config.json``, or the one in a directory."""
     file = path / "generation_config.json" if path.is_dir() else path
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads(read_regular_text(file))
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"--generation-config {str(path)[:200]!r} can't be read: {error}; give auto, none, or a file or directory"

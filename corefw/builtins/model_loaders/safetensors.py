@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from corefw.config.regular_file import check_regular
 from corefw.errors import ModelFormatError
 from corefw.interfaces.model_loader import ModelLoader
 from corefw.models.loading.hf_config import read_hf_info
@@ -43,6 +44,7 @@ class SafetensorsLoader(ModelLoader):
         tied = bool(info.hf_config.get("tie_word_embeddings"))
         for path in info.files.weights:
             try:
+                check_regular(Path(path))
                 with safe_open(path, framework="pt", device="cpu") as shard:
                     for name in shard.keys():  # noqa: SIM118 - not a mapping
                         if not _is_derived(name, tied):

@@ -8,6 +8,7 @@ from typing import Any
 
 import tokenizers
 
+from corefw.config.regular_file import read_regular_text
 from corefw.errors import ConfigError
 from corefw.frontend.tokenizer.backed import BackedTokenizer
 from corefw.frontend.tokenizer.base import Tokenizer
@@ -62,7 +63,7 @@ def read_json(path: Path) -> dict[str, Any]:
         ConfigError: the file is there, but isn't a JSON object.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_regular_text(path))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

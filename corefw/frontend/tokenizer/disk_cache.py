@@ -12,6 +12,7 @@ from pathlib import Path
 import tokenizers
 
 from corefw import env
+from corefw.config.regular_file import read_regular_text
 
 __all__ = ["TokenizerCache"]
 
@@ -37,7 +38,7 @@ class TokenizerCache:
         if not self._enabled:
             return None
         try:
-            text = self.path.read_text(encoding="utf-8")
+            text = read_regular_text(self.path)
         except (OSError, UnicodeDecodeError):
             return None
         try:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from corefw.config.regular_file import open_regular
 from corefw.errors import ModelFormatError
 from corefw.models.loading.gguf_metadata import Cursor, Metadata
 from corefw.models.loading.gguf_split import check_parts
@@ -56,7 +57,7 @@ class TensorInfo:
 def has_gguf_magic(path: str | Path) -> bool:
     """Whether a readable file begins like a GGUF file."""
     try:
-        with Path(path).open("rb") as file:
+        with open_regular(Path(path)) as file:
             return file.read(len(_MAGIC)) == _MAGIC
     except OSError:
         return False
@@ -137,7 +138,7 @@ class GGUFFile:
 def _map(path: str) -> memoryview:
     """The file's bytes; copy-on-write, because torch wants writable arrays and the file must not change."""
     try:
-        with Path(path).open("rb") as file:
+        with open_regular(Path(path)) as file:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     except ValueError as error:
         raise ModelFormatError(f"{path}: the file is empty; fetch it again") from error

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from pathlib import Path
 from typing import Any
 
+from corefw.config.regular_file import open_regular
 from corefw.errors import ModelFormatError
 
 __all__ = ["read_json_object"]
@@ -26,7 +25,7 @@ def read_json_object(path: Path, *, max_bytes: int = _MAX_BYTES) -> dict[str, An
     except FileNotFoundError as error:
         raise ModelFormatError(f"{path}: is missing; fetch the whole model directory again") from error
     except OSError as error:
-        raise ModelFormatError(f"{path}: can't be read ({error.strerror}); check its permissions") from error
+        raise ModelFormatError(f"{path}: can't be read ({error.strerror}); check it and its permissions") from error
     except (ValueError, RecursionError) as error:
         raise ModelFormatError(f"{path}: isn't valid JSON ({str(error)[:120]}); fetch it again") from error
     if not isinstance(value, dict):
@@ -35,11 +34,7 @@ def read_json_object(path: Path, *, max_bytes: int = _MAX_BYTES) -> dict[str, An
 
 
 def _read_bounded(path: Path, max_bytes: int) -> bytes:
-    # Opening a FIFO would wait for a writer, and the kind of the file may change between a look and the opening.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ModelFormatError(f"{path}: isn't a regular file, which a model's file must be; fetch it again")
+    with open_regular(path) as file:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise ModelFormatError(f"{path}: is larger than {max_bytes >> 20} MiB, that isn't a model's file")

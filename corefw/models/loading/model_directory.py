@@ -21,7 +21,7 @@ def weight_files(root: Path) -> tuple[str, ...]:
         ModelSourceError: there are none, or several between which only the user can choose.
         ModelFormatError: a shard is missing, or there are only pickle files.
     """
-    if (root / INDEX_NAME).is_file():
+    if (root / INDEX_NAME).exists():
         return _shards(root)
     single = root / "model.safetensors"
     if single.is_file():
@@ -42,7 +42,7 @@ def read_index(root: Path) -> dict[str, str] | None:
         ModelFormatError: the index is damaged, or names a file outside the directory.
     """
     path = root / INDEX_NAME
-    if not path.is_file():
+    if not path.exists():
         return None
     weight_map = read_json_object(path).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:

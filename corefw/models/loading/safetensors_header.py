@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from corefw.config.regular_file import open_regular
 from corefw.errors import ModelFormatError
 
 __all__ = ["StoredTensor", "read_safetensors_header"]
@@ -79,7 +80,7 @@ def _damaged(path: Path, what: str) -> ModelFormatError:
 def _read_raw(path: Path) -> tuple[bytes, int]:
     """The header's bytes, and how many bytes of data follow."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = path.stat().st_size
             prefix = file.read(8)
             length = int.from_bytes(prefix, "little")
@@ -89,7 +90,7 @@ def _read_raw(path: Path) -> tuple[bytes, int]:
     except FileNotFoundError as error:
         raise ModelFormatError(f"{path}: is missing; fetch the whole model directory again") from error
     except OSError as error:
-        raise ModelFormatError(f"{path}: can't be read ({error.strerror}); check its permissions") from error
+        raise ModelFormatError(f"{path}: can't be read ({error.strerror}); check it and its permissions") from error
 
 
 def _tensor(path: Path, name: str, entry: Any, data_bytes: int) -> StoredTensor:

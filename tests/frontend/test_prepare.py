@@ -1,0 +1,57 @@
+"""The start reads regular files alone: a pipe in their place is an error at once, not a wait."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from corefw.config.args import UserArgs
+from corefw.errors import ConfigError
+from corefw.frontend.prepare import prepare
+from corefw.frontend.sampling_defaults import SamplingDefaults
+from corefw.testing.tiny_models import write_tiny_llama
+
+pytestmark = pytest.mark.timeout(60)
+_FILES = (
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_tiny_llama(tmp_path / "model")
+
+
+def test_a_whole_directory_is_read(model: Path) -> None:
+    assert prepare(UserArgs.from_keywords(model=str(model))).config.tokenizer_size
+
+
+@pytest.mark.parametrize("name", _FILES)
+def test_a_pipe_among_a_models_files_is_refused_by_name(model: Path, name: str) -> None:
+    (model / name).unlink(missing_ok=True)
+    os.mkfifo(model / name)
+    with pytest.raises(ConfigError, match=name):
+        prepare(UserArgs.from_keywords(model=str(model)))
+
+
+@pytest.mark.parametrize("setting", ["tokenizer", "chat_template", "generation_config", "model"])
+def test_a_pipe_that_a_setting_names_is_refused(model: Path, tmp_path: Path, setting: str) -> None:
+    pipe = tmp_path / ("pipe.gguf" if setting == "model" else "pipe")
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match=str(pipe)):
+        prepared = prepare(UserArgs.from_keywords(**{"model": str(model), setting: str(pipe)}))
+        SamplingDefaults.of_model(prepared.config.model, prepared.config.model_info)
+
+
+def test_a_pipe_among_gguf_files_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.gguf")
+    with pytest.raises(ConfigError, match="gguf"):
+        prepare(UserArgs.from_keywords(model=str(tmp_path)))

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from corefw.errors import RequestError
+from corefw.frontend.prompt_embeds import PromptEmbeds, check_embeds_params, without_first
 from corefw.frontend.token_params import truncated
 from corefw.interfaces.endpoint import Endpoint
 from corefw.server.echo import Echo, echo_of_ids, echo_of_text
 from corefw.server.event_stream import EventStream
 from corefw.server.generation import Generation, off_loop
 from corefw.server.json_request import json_response, read_object
+from corefw.server.openapi import GENERATION_ERRORS, Operation, fragment
 from corefw.server.protocol.completions import (
     COMPLETION_REQUEST,
     Completion,
@@ -26,7 +29,7 @@ from corefw.server.protocol.completions import (
     CompletionLogprobs,
     CompletionRequest,
 )
-from corefw.server.protocol.prompts import Prompt, parse_prompts
+from corefw.server.protocol.prompt_embeds import AnyPrompt, EncodedEmbeds, parse_all_prompts
 from corefw.server.state import state_of
 from corefw.server.token_logprobs import CompletionLogprobsWriter, prompt_logprobs
 from corefw.server.usage import UsageTally
@@ -34,8 +37,14 @@ from corefw.server.usage import UsageTally
 if TYPE_CHECKING:
     from corefw.frontend.output_processor import GenerationUpdate
     from corefw.frontend.tokenizer.base import Tokenizer
+    from corefw.messages.request import EmbeddingSpan
 
 __all__ = ["CompletionsEndpoint"]
+
+_EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "A text": {"prompt": "The capital of France is", "max_tokens": 8, "temperature": 0},
+    "Two prompts as token ids, streamed": {"prompt": [[1, 2, 3], [4, 5]], "max_tokens": 4, "stream": True},
+}
 
 
 class CompletionsEndpoint(Endpoint):
@@ -48,40 +57,69 @@ class CompletionsEndpoint(Endpoint):
         """One route."""
         return [Route("/v1/completions", _complete, methods=["POST"])]
 
+    def openapi(self) -> Mapping[str, Any]:
+        """What it takes and answers."""
+        return fragment(
+            Operation(
+                method="POST",
+                path="/v1/completions",
+                summary="Continue prompts",
+                request=COMPLETION_REQUEST,
+                answer=Completion,
+                events=CompletionChunk,
+                errors=GENERATION_ERRORS,
+                examples=_EXAMPLES,
+            )
+        )
+
 
 async def _complete(request: Request) -> Response:
     state = state_of(request)
     fields = COMPLETION_REQUEST.decode(await read_object(request))
     params = fields.to_sampling_params(state.sampling_defaults, state.server_config, state.num_token_ids)
-    generation = Generation.begin(state, fields, params, prefix="cmpl")
-    prompts = parse_prompts(
-        fields.prompt, max_prompts=state.server_config.max_prompts, num_token_ids=state.num_token_ids
+    generation = Generation.begin(state, fields, params, prefix="cmpl", headers=request.headers)
+    prompts = parse_all_prompts(
+        fields.prompt,
+        fields.prompt_embeds,
+        max_prompts=state.server_config.max_prompts,
+        num_token_ids=state.num_token_ids,
     )
     generation.check_choices(len(prompts))
+    places = generation.places(len(prompts))
     if fields.stream:
-        return EventStream(_chunks(generation, prompts), state.in_flight)
-    async with state.in_flight.watch(request.receive):
-        return json_response(await _whole(generation, prompts))
+        return EventStream(_chunks(generation, prompts), state.in_flight, places)
+    with places:
+        async with state.in_flight.watch(request.receive):
+            return json_response(await _whole(generation, prompts))
 
 
 @dataclass(frozen=True, slots=True)
 class _Rendered:
-    """A prompt's ids, and how it is repeated where the client asks for that."""
+    """A prompt's ids, how it is repeated where the client asks for that, and the embeddings in it."""
 
     ids: list[int]
     echo: Echo | None
+    embeds: tuple[EmbeddingSpan, ...] = ()
 
 
-async def _render(generation: Generation, prompts: Sequence[Prompt]) -> list[_Rendered]:
-    num_chars = sum(len(prompt) for _, prompt in prompts if isinstance(prompt, str))
+async def _render(generation: Generation, prompts: Sequence[AnyPrompt]) -> list[_Rendered]:
+    num_chars = sum(_num_chars(prompt) for _, prompt in prompts)
     return await off_loop(num_chars, _render_all, generation, prompts)
 
 
-def _render_all(generation: Generation, prompts: Sequence[Prompt]) -> list[_Rendered]:
+def _num_chars(prompt: str | list[int] | EncodedEmbeds) -> int:
+    if isinstance(prompt, EncodedEmbeds):
+        return len(prompt.text)
+    return len(prompt) if isinstance(prompt, str) else 0
+
+
+def _render_all(generation: Generation, prompts: Sequence[AnyPrompt]) -> list[_Rendered]:
     return [_render_one(generation, path, prompt) for path, prompt in prompts]
 
 
-def _render_one(generation: Generation, path: str, prompt: str | list[int]) -> _Rendered:
+def _render_one(generation: Generation, path: str, prompt: str | list[int] | EncodedEmbeds) -> _Rendered:
+    if isinstance(prompt, EncodedEmbeds):
+        return _render_embeds(generation, path, prompt)
     render, params = generation.state.renderer, generation.params
     if isinstance(prompt, str):
         ids = render.render_text(prompt, param=path)
@@ -95,14 +133,30 @@ def _render_one(generation: Generation, path: str, prompt: str | list[int]) -> _
     return _Rendered(kept, echo_of_ids(render.tokenizer, kept, skip_special_tokens=params.skip_special_tokens))
 
 
-async def _whole(generation: Generation, prompts: Sequence[Prompt]) -> Completion:
+def _render_embeds(generation: Generation, path: str, prompt: EncodedEmbeds) -> _Rendered:
+    if _fields(generation).echo:
+        raise RequestError("a prompt given as embeddings has no text to repeat; leave out echo", param="echo")
+    state, params = generation.state, generation.params
+    read = PromptEmbeds.of(state.config).decode(prompt.text, param=path)
+    check_embeds_params(params, read.spans)
+    kept = truncated(read.ids, params, state.engine.plan.max_model_len)
+    return _Rendered(kept, None, without_first(read.spans, len(read.ids) - len(kept)))
+
+
+def _updates(
+    generation: Generation, prompts: Sequence[AnyPrompt], rendered: Sequence[_Rendered]
+) -> AsyncGenerator[tuple[int, GenerationUpdate], None]:
+    return generation.updates(
+        [prompt.ids for prompt in rendered], [path for path, _ in prompts], [prompt.embeds for prompt in rendered]
+    )
+
+
+async def _whole(generation: Generation, prompts: Sequence[AnyPrompt]) -> Completion:
     rendered = await _render(generation, prompts)
     parts = _Parts(generation, rendered)
     choices = [CompletionChoice(index=i, text="") for i in range(len(rendered) * generation.params.n)]
     texts: list[list[str]] = [[] for _ in choices]
-    async with aclosing(
-        generation.updates([prompt.ids for prompt in rendered], [path for path, _ in prompts])
-    ) as updates:
+    async with aclosing(_updates(generation, prompts, rendered)) as updates:
         async for index, update in updates:
             news = parts.choice(index, update)
             texts[index].append(news.text)
@@ -135,7 +189,7 @@ def _extend(choice: CompletionChoice, news: CompletionChoice) -> None:
         choice.prompt_logprobs = news.prompt_logprobs
 
 
-async def _chunks(generation: Generation, prompts: Sequence[Prompt]) -> AsyncGenerator[CompletionChunk, None]:
+async def _chunks(generation: Generation, prompts: Sequence[AnyPrompt]) -> AsyncGenerator[CompletionChunk, None]:
     rendered = await _render(generation, prompts)
     fields = generation.fields
     parts = _Parts(generation, rendered)
@@ -150,9 +204,7 @@ async def _chunks(generation: Generation, prompts: Sequence[Prompt]) -> AsyncGen
             usage=parts.tally.usage() if with_usage else no_usage,
         )
 
-    async with aclosing(
-        generation.updates([prompt.ids for prompt in rendered], [path for path, _ in prompts])
-    ) as updates:
+    async with aclosing(_updates(generation, prompts, rendered)) as updates:
         async for index, update in updates:
             choice = parts.choice(index, update)
             if choice.text or update.token_ids or update.finish_reason:
@@ -197,7 +249,7 @@ class _Parts:
 
     def _begin(self, choice: CompletionChoice, prompt: _Rendered, update: GenerationUpdate) -> None:
         """What the first news of a choice say of its prompt."""
-        if self._fields.return_token_ids:
+        if self._fields.return_token_ids and not prompt.embeds:
             choice.prompt_token_ids = prompt.ids
         if update.prompt_logprobs is not None and self._fields.prompt_logprobs is not None:
             choice.prompt_logprobs = prompt_logprobs(update.prompt_logprobs, self._fields.prompt_logprobs)

@@ -31,7 +31,7 @@ _EVERYWHERE = (
     ("BodyTooLarge", 413, "The body is larger than the server's --max-body-bytes."),
     ("HeadTooLarge", 431, "The request line and headers are too large; the connection is closed."),
     ("InternalError", 500, "The server's fault; its log has the details."),
-    ("Unavailable", 503, "The engine has died, or the server is shutting down."),
+    ("Unavailable", 503, "The engine has died, the server is shutting down, or it has no room for the body."),
 )
 _HEADERS = {
     401: {"WWW-Authenticate": "Always `Bearer`."},

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.openmetrics.exposition import ALLOWUTF8
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.registry import Collector
 
@@ -102,7 +103,8 @@ class Metrics:
         """The exposition and its content type: OpenMetrics where ``accept`` asks for it, else Prometheus' own text."""
         text: bytes
         if wants_openmetrics(accept):
-            text = generate_openmetrics(self._registry)
+            # Its default writes sample names with a colon differently from their families'.
+            text = generate_openmetrics(self._registry, escaping=ALLOWUTF8)
             return text, OPENMETRICS_CONTENT_TYPE
         text = generate_latest(self._registry)
         return text, CONTENT_TYPE

@@ -1,0 +1,152 @@
+"""The exposition: names, texts, formats."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from corefw.messages.outputs import SchedulerStats
+from corefw.observability.metrics import (
+    CONTENT_TYPE,
+    OPENMETRICS_CONTENT_TYPE,
+    Metrics,
+    MonotonicStats,
+    wants_openmetrics,
+)
+from corefw.observability.metrics_catalog import (
+    ENGINE_COUNTERS,
+    METRICS_NAMES,
+    REQUEST_HISTOGRAMS,
+    STEP_TOKEN_BOUNDS,
+    bounds_of,
+)
+
+PROMETHEUS_3 = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;"
+    "version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
+
+
+def used_metrics(names: str = "corefw") -> Metrics:
+    stats = SchedulerStats(num_running=2, kv_usage=0.5, num_step_tokens=40, step_token_counts=(1, 2, *[0] * 11, 3))
+    metrics = Metrics('a "model"\\', lambda: stats, names=names, info={"version": "1"}, cache_info={"block_size": "16"})
+    metrics.record([5, 6], 2, 16, 0.0).close("abort")
+    metrics.http_request("GET", "/v1/models/{model:path}", 200)
+    return metrics
+
+
+@pytest.mark.parametrize("names", METRICS_NAMES)
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
+def test_all_of_it_parses_and_every_metric_says_what_it_is(names: str, accept: str) -> None:
+    text, _ = used_metrics(names).render(accept)
+    families = list((parse_openmetrics if accept else parse_text)(text.decode()))
+    assert [family.name for family in families if not family.documentation or family.type == "unknown"] == []
+    ours = [family for family in families if not family.name.startswith("process_")]
+    assert len(ours) > 25
+    assert [family.name for family in ours if not family.samples] == []
+    assert len({family.name for family in families}) == len(families)
+
+
+@pytest.mark.parametrize("names", METRICS_NAMES)
+def test_both_formats_have_the_same_samples(names: str) -> None:
+    metrics = used_metrics(names)
+
+    def samples(accept: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+        text = metrics.render(accept)[0].decode()
+        families = (parse_openmetrics if accept else parse_text)(text)
+        found = (sample for family in families if not family.name.startswith("process_") for sample in family.samples)
+        return {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for sample in found}
+
+    assert samples("") == samples("application/openmetrics-text")
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("text/plain", False),
+        ("application/openmetrics-text", True),
+        ("application/openmetrics-text; version=1.0.0, text/plain; q=0.5", True),
+        ("application/openmetrics-text; q=0.2, text/plain; q=0.5", False),
+        ("application/openmetrics-text; q=0", False),
+        (PROMETHEUS_3, True),
+        ("application/openmetrics-text; q=..", False),
+        ("application/openmetrics-text; version=abc", True),
+    ],
+)
+def test_the_format_is_what_the_client_likes_best(accept: str, expected: bool) -> None:
+    assert wants_openmetrics(accept) is expected
+    content_type = used_metrics().render(accept)[1]
+    assert content_type == (OPENMETRICS_CONTENT_TYPE if expected else CONTENT_TYPE)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.text(max_size=200))
+def test_no_accept_header_breaks_it(accept: str) -> None:
+    assert wants_openmetrics(accept) in (True, False)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=1, max_size=20))
+def test_counters_never_fall_whatever_becomes_of_the_engine(story: list[tuple[int, bool]]) -> None:
+    now = SchedulerStats()
+    stats = MonotonicStats(lambda: now)
+    last, total = 0, 0
+    for grown, starts_anew in story:
+        before = 0 if starts_anew else now.num_generation_tokens
+        now = SchedulerStats(num_generation_tokens=before + grown)
+        counters = stats.read()[1]
+        value = counters[[metric.key for metric in ENGINE_COUNTERS].index("generation_tokens")]
+        assert value >= last
+        last, total = value, total + grown
+        assert value <= total
+
+
+def test_counters_of_an_engine_that_died_stay_and_those_of_the_next_come_on_top() -> None:
+    now = SchedulerStats(num_prompt_tokens=10, num_step_tokens=10, step_token_counts=(1, *[0] * 13))
+    stats = MonotonicStats(lambda: now)
+    stats.read()
+    now = SchedulerStats()
+    stats.read()
+    now = SchedulerStats(num_prompt_tokens=4)
+    _, counters, steps = stats.read()
+    assert counters[3] == 14
+    assert steps[:2] == [10, 1]
+
+
+def test_steps_without_counts_are_zeros() -> None:
+    _, _, steps = MonotonicStats(SchedulerStats).read()
+    assert steps == [0] * (len(STEP_TOKEN_BOUNDS) + 2)
+
+
+@pytest.mark.parametrize("max_model_len", [1, 2, 7, 512, 8192, 131072])
+def test_buckets_of_token_counts_reach_up_to_the_context_length(max_model_len: int) -> None:
+    metric = next(metric for metric in REQUEST_HISTOGRAMS if metric.bounds is None)
+    bounds = bounds_of(metric, max_model_len)
+    assert list(bounds) == sorted(set(bounds))
+    assert bounds[0] == 1
+    assert max_model_len / 2.5 <= bounds[-1] <= max_model_len
+
+
+def test_methods_that_clients_make_up_are_one() -> None:
+    metrics = used_metrics()
+    for index in range(100):
+        metrics.http_request(f"BREW{index}", "other", 405)
+    lines = [
+        line for line in metrics.render()[0].decode().splitlines() if line.startswith("corefw:http_requests_total")
+    ]
+    assert len(lines) == 2
+    assert lines[1].endswith(" 100.0")
+
+
+def test_statuses_count_by_their_first_digit_under_the_other_names() -> None:
+    metrics = used_metrics("vllm")
+    for status in (200, 201, 404):
+        metrics.http_request("GET", "other", status)
+    text = metrics.render()[0].decode()
+    assert 'http_requests_total{handler="other",method="GET",status="2xx"} 2.0' in text
+    assert 'http_requests_total{handler="other",method="GET",status="4xx"} 1.0' in text

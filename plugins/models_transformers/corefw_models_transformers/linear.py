@@ -1,0 +1,54 @@
+"""Linear layers of a transformers model, computed by the op that the core binds.
+
+Shapes: E input width, O output width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+__all__ = ["BoundLinear", "Linear", "LinearOf", "replace_linears"]
+
+Linear = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+"""input [T, E], weight [O, E], bias [O] → [T, O]."""
+
+LinearOf = Callable[[int, int], Linear]
+"""The kernel for an input and an output width."""
+
+
+class BoundLinear(nn.Module):
+    """Stands where ``nn.Linear`` stood, with its parameters."""
+
+    def __init__(self, weight_OE: nn.Parameter, bias_O: nn.Parameter | None, linear_of: LinearOf) -> None:
+        super().__init__()
+        self.weight = weight_OE
+        self.bias = bias_O
+        self.out_features, self.in_features = weight_OE.shape
+        self._linear = linear_of(self.in_features, self.out_features)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """[…, E] → […, O]."""
+        rows = input.reshape(-1, self.in_features)
+        return self._linear(rows, self.weight, self.bias).view(*input.shape[:-1], self.out_features)
+
+
+def replace_linears(model: nn.Module, linear_of: LinearOf) -> None:
+    """Replace every ``nn.Linear`` and ``Conv1D``; subclasses stay, since they compute something else."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            replacement = _replacement(child, linear_of)
+            if replacement is not None:
+                setattr(parent, name, replacement)
+
+
+def _replacement(module: nn.Module, linear_of: LinearOf) -> nn.Module | None:
+    if type(module) is nn.Linear:
+        return BoundLinear(module.weight, module.bias, linear_of)
+    if type(module) is Conv1D:
+        weight_OE = nn.Parameter(module.weight.detach().t().contiguous(), requires_grad=False)
+        return BoundLinear(weight_OE, module.bias, linear_of)
+    return None

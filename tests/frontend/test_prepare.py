@@ -47,8 +47,13 @@ def test_a_pipe_that_a_setting_names_is_refused(model: Path, tmp_path: Path, set
     pipe = tmp_path / ("pipe.gguf" if setting == "model" else "pipe")
     os.mkfifo(pipe)
     with pytest.raises(ConfigError, match=str(pipe)):
-        prepared = prepare(UserArgs.from_keywords(**{"model": str(model), setting: str(pipe)}))
-        SamplingDefaults.of_model(prepared.config.model, prepared.config.model_info)
+        _start({"model": str(model), setting: str(pipe)})
+
+
+def _start(settings: dict[str, str]) -> None:
+    """All that reads files: the generation configuration comes last."""
+    prepared = prepare(UserArgs.from_keywords(**settings))
+    SamplingDefaults.of_model(prepared.config.model, prepared.config.model_info)
 
 
 def test_a_pipe_among_gguf_files_is_refused(tmp_path: Path) -> None:

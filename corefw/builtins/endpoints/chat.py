@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,11 @@ from starlette.routing import BaseRoute, Route
 
 from corefw.frontend.token_params import truncated
 from corefw.interfaces.endpoint import Endpoint
+from corefw.server.chat_rendering import render_chat
 from corefw.server.event_stream import EventStream
-from corefw.server.generation import Generation, off_loop
+from corefw.server.generation import Generation
 from corefw.server.json_request import json_response, read_object
+from corefw.server.openapi import GENERATION_ERRORS, Operation, fragment
 from corefw.server.protocol.answers import PromptLogprobsBody
 from corefw.server.protocol.chat import (
     CHAT_REQUEST,
@@ -38,6 +40,17 @@ if TYPE_CHECKING:
 
 __all__ = ["ChatEndpoint"]
 
+_QUESTION = {"role": "user", "content": "What is the capital of France?"}
+_EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "A question": {"messages": [_QUESTION], "max_completion_tokens": 16, "temperature": 0},
+    "The same, streamed, with usage at the end": {
+        "messages": [_QUESTION],
+        "max_completion_tokens": 16,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    },
+}
+
 
 class ChatEndpoint(Endpoint):
     """Answers conversations."""
@@ -49,34 +62,45 @@ class ChatEndpoint(Endpoint):
         """One route."""
         return [Route("/v1/chat/completions", _chat, methods=["POST"])]
 
+    def openapi(self) -> Mapping[str, Any]:
+        """What it takes and answers."""
+        return fragment(
+            Operation(
+                method="POST",
+                path="/v1/chat/completions",
+                summary="Answer a conversation",
+                request=CHAT_REQUEST,
+                answer=Chat,
+                events=ChatChunk,
+                errors=GENERATION_ERRORS,
+                examples=_EXAMPLES,
+            )
+        )
+
 
 async def _chat(request: Request) -> Response:
     state = state_of(request)
     fields = CHAT_REQUEST.decode(await read_object(request))
     params = fields.to_sampling_params(state.sampling_defaults, state.server_config, state.num_token_ids)
-    generation = Generation.begin(state, fields, params, prefix="chatcmpl")
+    generation = Generation.begin(state, fields, params, prefix="chatcmpl", headers=request.headers)
     messages = parse_messages(fields.messages)
+    places = generation.places(1)
     if fields.stream:
-        return EventStream(_chunks(generation, fields, messages), state.in_flight)
-    async with state.in_flight.watch(request.receive):
-        return json_response(await _whole(generation, fields, messages))
+        return EventStream(_chunks(generation, fields, messages), state.in_flight, places)
+    with places:
+        async with state.in_flight.watch(request.receive):
+            return json_response(await _whole(generation, fields, messages))
 
 
 async def _render(generation: Generation, fields: ChatRequest, messages: list[dict[str, Any]]) -> list[int]:
     state = generation.state
-    num_chars = sum(_num_chars(message["content"]) for message in messages)
-    ids = await off_loop(
-        num_chars,
-        state.renderer.render_chat,
+    ids = await render_chat(
+        state.renderer,
         messages,
         template_kwargs=fields.chat_template_kwargs,
         add_generation_prompt=fields.add_generation_prompt is not False,
     )
     return truncated(ids, generation.params, state.engine.plan.max_model_len)
-
-
-def _num_chars(content: str | list[dict[str, str]]) -> int:
-    return len(content) if isinstance(content, str) else sum(len(part["text"]) for part in content)
 
 
 async def _whole(generation: Generation, fields: ChatRequest, messages: list[dict[str, Any]]) -> Chat:

@@ -65,8 +65,8 @@ class Admission:
 
     def _estimate_s(self, num_missing: int) -> int:
         """When so many places will be free, should they go on becoming free as they lately did."""
-        num_freed = sum(num for _, num in self._freed)
+        num_freed = sum(num for _, num in self._freed) - (self._freed[0][1] if self._freed else 0)
         if not num_freed:
             return 1
-        elapsed_s = self._clock() - self._freed[0][0]
+        elapsed_s = self._clock() - self._freed[0][0]  # since the first of them, which therefore doesn't count
         return max(1, min(_MAX_RETRY_AFTER_S, math.ceil(num_missing * elapsed_s / num_freed)))

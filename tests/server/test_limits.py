@@ -121,3 +121,42 @@ def test_unusual_request_targets_are_answered(server: Running, target: bytes) ->
     answer = raw(server, target + b"\r\nHost: x\r\nConnection: close\r\n\r\n")
     assert answer.split(b" ")[1] in (b"200", b"400", b"404", b"405")
     assert server.get("/health").status_code == 200
+
+
+def test_all_bodies_together_have_a_limit_and_give_their_room_back() -> None:
+    def begin(connection: socket.socket) -> None:
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        connection.sendall(head + b"Content-Length: 4000\r\n\r\n" + b" " * 3000)
+
+    with serving(scripted(), max_body_bytes=4096, max_total_body_bytes=8192) as server:
+        address = ("127.0.0.1", server.port)
+        first, second = socket.create_connection(address, timeout=5), socket.create_connection(address, timeout=5)
+        begin(first)
+        begin(second)
+        time.sleep(0.3)
+        padded = b'{"prompt": "a", "max_tokens": 1}' + b" " * 3000
+        settings = {"content": padded, "headers": {"content-type": "application/json"}}
+        answer = httpx.post(f"{server.url}/v1/completions", **settings)  # type: ignore[arg-type]
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "1"
+        assert answer.json()["error"]["code"] == "capacity"
+        assert "--max-total-body-bytes" in answer.json()["error"]["message"]
+        assert server.post("completions", {"prompt": "a", "max_tokens": 1}).status_code == 200
+        assert server.get("/health").status_code == 200
+        first.close()
+        time.sleep(0.3)
+        assert httpx.post(f"{server.url}/v1/completions", **settings).status_code == 200  # type: ignore[arg-type]
+        second.close()
+
+
+def test_a_body_counts_until_its_request_is_answered() -> None:
+    padded = b'{"prompt": "a", "max_tokens": 900, "stream": true}' + b" " * 3000
+    headers = {"content-type": "application/json"}
+    with serving(scripted("x" * 1000, delay_s=0.01), max_body_bytes=4096, max_total_body_bytes=4096) as server:
+        url = f"{server.url}/v1/completions"
+        with httpx.stream("POST", url, content=padded, headers=headers) as running:
+            assert running.status_code == 200
+            assert httpx.post(url, content=padded, headers=headers).status_code == 503
+        time.sleep(0.3)
+        with httpx.stream("POST", url, content=padded, headers=headers) as again:
+            assert again.status_code == 200

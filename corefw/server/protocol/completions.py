@@ -39,7 +39,7 @@ DEFAULT_MAX_TOKENS = 16
 class CompletionRequest(GenerationFields, frozen=True, kw_only=True):
     """Prompts, and how they are continued."""
 
-    prompt: Annotated[Any, documented("A text, token ids, or a list of either.", anyOf=PROMPT_SCHEMAS)] = None
+    prompt: Annotated[Any, documented("A text, token ids, or a list of either.", anyOf=or_null(*PROMPT_SCHEMAS))] = None
     prompt_embeds: Annotated[
         Any,
         documented(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from corefw.interfaces.server_state import ServerState
+from corefw.server.chat_rendering import render_chat
 from corefw.server.errors import error_response
 from corefw.server.event_stream import EventStream
 from corefw.server.generation import off_loop
@@ -46,6 +47,7 @@ __all__ = [
     "parse_prompts",
     "parse_token_ids",
     "read_object",
+    "render_chat",
     "request_id_of",
     "shown_name",
     "state_of",

@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from corefw.errors import RequestError
 from corefw.interfaces.endpoint import Endpoint
-from corefw.sdk.rendering import Renderer
+from corefw.sdk.rendering import Renderer, Tokenizer
 from corefw.sdk.server import (
     MESSAGES_SCHEMA,
     TEMPLATE_KWARGS_SCHEMA,
@@ -26,6 +26,7 @@ from corefw.sdk.server import (
     or_null,
     parse_messages,
     read_object,
+    render_chat,
     state_of,
 )
 
@@ -133,27 +134,28 @@ async def _tokenize(request: Request) -> Response:
     fields = TOKENIZE_REQUEST.decode(await read_object(request))
     state.served_name(fields.model)
     fields.check()
-    # Not one character more than the body has bytes.
-    num_chars = len(await request.body())
-    ids, texts = await off_loop(num_chars, _render, state.renderer, fields)
+    ids = await _token_ids(state.renderer, fields)
+    texts = await off_loop(len(ids), _texts, state.renderer.tokenizer, ids) if fields.return_token_strs else None
     return json_response(
         Tokenized(count=len(ids), max_model_len=state.engine.plan.max_model_len, tokens=ids, token_strs=texts)
     )
 
 
-def _render(renderer: Renderer, fields: TokenizeRequest) -> tuple[list[int], list[str] | None]:
+async def _token_ids(renderer: Renderer, fields: TokenizeRequest) -> list[int]:
     if fields.prompt is not None:
         add_special_tokens = fields.add_special_tokens is not False
-        ids = renderer.encode(fields.prompt, param="prompt", add_special_tokens=add_special_tokens)
-    else:
-        continued = bool(fields.continue_final_message)
-        ids = renderer.render_chat(
-            parse_messages(fields.messages),
-            template_kwargs=fields.chat_template_kwargs,
-            add_generation_prompt=fields.add_generation_prompt is not False and not continued,
-            continue_final_message=continued,
+        return await off_loop(
+            len(fields.prompt), renderer.encode, fields.prompt, param="prompt", add_special_tokens=add_special_tokens
         )
-    if not fields.return_token_strs:
-        return ids, None
-    token_bytes = renderer.tokenizer.token_bytes
-    return ids, [token_bytes(token_id).decode("utf-8", "replace") for token_id in ids]
+    continued = bool(fields.continue_final_message)
+    return await render_chat(
+        renderer,
+        parse_messages(fields.messages),
+        template_kwargs=fields.chat_template_kwargs,
+        add_generation_prompt=fields.add_generation_prompt is not False and not continued,
+        continue_final_message=continued,
+    )
+
+
+def _texts(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    return [tokenizer.token_bytes(token_id).decode("utf-8", "replace") for token_id in ids]

@@ -10,7 +10,7 @@ from corefw.config.model_info import ModelFiles, ModelInfo
 from corefw.errors import ModelFormatError
 from corefw.models.loading.config_reader import ConfigReader
 from corefw.models.loading.hf_generation import sampling_defaults
-from corefw.models.loading.hf_rope import normalise_rope
+from corefw.models.loading.hf_rope import LEAST, MOST, normalise_rope
 from corefw.models.loading.model_directory import INDEX_NAME, read_index
 from corefw.models.loading.safetensors_header import StoredTensor, read_safetensors_header
 
@@ -251,17 +251,18 @@ def _check_sizes(reader: ConfigReader, *, built_in: bool) -> None:
     for key, high in _OPTIONAL.items():
         is_inner = key == "intermediate_size"  # built-in architectures need it, others may have one a layer
         if built_in if is_inner else reader.has(key):
-            reader.whole(key, high)
+            reader.whole(key, high, low=int(built_in or key != "sliding_window"))  # some say 0 for none
 
 
 def _check_numbers_and_flags(reader: ConfigReader, *, built_in: bool) -> None:
-    for key in ("rms_norm_eps", "rope_theta"):
-        if key in reader.values:
-            reader.number(key)
+    if "rms_norm_eps" in reader.values:
+        reader.number("rms_norm_eps")
+    if "rope_theta" in reader.values:
+        reader.number("rope_theta", low=LEAST, high=MOST, low_open=False)
     if reader.has("partial_rotary_factor"):
         reader.number("partial_rotary_factor", high=1.0)
     for key in filter(reader.has, _BUILT_IN_NUMBERS if built_in else ()):
-        reader.number(key)
+        reader.number(key, high=MOST)
     for key in filter(reader.has, _BUILT_IN_SIZES if built_in else ()):
         reader.whole(key, _MAX_POSITION, low=_BUILT_IN_SIZES[key])
     for key in _FLAGS:

@@ -42,7 +42,8 @@ class FixedOrder(TorchFunctionMode):
     def _linear(self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         out_features, in_features = weight.shape
         kernel = self._linear_of(in_features, out_features)
-        return kernel(input.reshape(-1, in_features), weight, bias).view(*input.shape[:-1], out_features)
+        # The kernel was measured for weights that lie in memory row by row.
+        return kernel(input.reshape(-1, in_features), weight.contiguous(), bias).view(*input.shape[:-1], out_features)
 
 
 def _sigmoid(input: torch.Tensor) -> torch.Tensor:

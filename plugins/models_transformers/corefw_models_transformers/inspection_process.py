@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 __all__ = ["main"]
 
@@ -16,17 +17,17 @@ def main() -> None:
     parser.add_argument("dtype")
     parser.add_argument("--trust-remote-code", action="store_true")
     given = parser.parse_args()
+    print(json.dumps(_answer(given.root, given.architecture, given.dtype, trusted=given.trust_remote_code)))
 
+
+def _answer(root: str, architecture: str, dtype: str, *, trusted: bool) -> dict[str, Any]:
     from corefw_models_transformers.inspection import inspect_model
     from corefw_models_transformers.refusal import Refused
 
     try:
-        answer = {
-            "sizes": inspect_model(given.root, given.architecture, given.dtype, trusted=given.trust_remote_code).sizes()
-        }
+        return {"sizes": inspect_model(root, architecture, dtype, trusted=trusted).sizes()}
     except Refused as refused:
-        answer = {"refused": str(refused)}
-    print(json.dumps(answer))
+        return {"refused": str(refused)}
 
 
 if __name__ == "__main__":

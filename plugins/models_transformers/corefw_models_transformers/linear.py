@@ -6,6 +6,7 @@ Shapes: E input width, O output width.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -45,9 +46,10 @@ def replace_linears(model: nn.Module, linear_of: LinearOf) -> None:
                 setattr(parent, name, replacement)
 
 
-def _replacement(module: nn.Module, linear_of: LinearOf) -> nn.Module | None:
+def _replacement(module: Any, linear_of: LinearOf) -> nn.Module | None:
     if type(module) is nn.Linear:
-        return BoundLinear(module.weight, module.bias, linear_of)
+        weight: Any = module.weight
+        return BoundLinear(weight, module.bias, linear_of)
     if type(module) is Conv1D:
         weight_OE = nn.Parameter(module.weight.detach().t().contiguous(), requires_grad=False)
         return BoundLinear(weight_OE, module.bias, linear_of)

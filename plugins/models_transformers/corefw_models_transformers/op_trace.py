@@ -41,7 +41,7 @@ class OpTrace(TorchDispatchMode):
     """
 
     def __init__(self, positions: torch.Tensor, num_tokens: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.mixing: set[str] = set()
         self.unordered: set[str] = set()
         self._num_tokens = num_tokens

@@ -16,7 +16,7 @@ from corefw_models_transformers.refusal import Refused
 __all__ = ["SplitModel"]
 
 
-class _Output(BaseModelOutputWithPast):
+class _Output(BaseModelOutputWithPast):  # type: ignore[misc]
     """Whatever else a head looks for isn't there."""
 
     def __getattr__(self, name: str) -> None:
@@ -61,7 +61,8 @@ class SplitModel(nn.Module):
         out = self.base(
             input_ids=input_ids_T[None], position_ids=positions_T[None], use_cache=False, return_dict=True, **others
         )
-        return out.last_hidden_state[0]
+        hidden_TE: torch.Tensor = out.last_hidden_state[0]
+        return hidden_TE
 
     def logits(self, hidden_RE: torch.Tensor) -> torch.Tensor:
         """[R, E] → [R, V]."""
@@ -70,4 +71,5 @@ class SplitModel(nn.Module):
             out = self.head(inputs_embeds=self._given.hidden_1RE, use_cache=False, return_dict=True)
         finally:
             self._given.hidden_1RE = None
-        return out.logits[0]
+        logits_RV: torch.Tensor = out.logits[0]
+        return logits_RV

@@ -1,0 +1,52 @@
+"""Families that have no model class in corefw, against transformers itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from corefw.testing.paged_loop import PagedLoop, cpu_build_context
+from plugins.models_transformers.tests.transformers_models import (
+    FAMILIES,
+    built,
+    in_random_steps,
+    prompts,
+    reference_tokens,
+    write_family,
+)
+
+NUM_TOKENS = 10
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_tokens_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+    build = cpu_build_context()
+    write_family(tmp_path, family)
+    asked = prompts((1, 20, 50))
+    loop = PagedLoop(built(tmp_path, build), build)
+    told = [loop.greedy(index, ids, NUM_TOKENS, chunk=1 + 15 * index) for index, ids in enumerate(asked)]
+    assert told == reference_tokens(tmp_path, asked, NUM_TOKENS)
+    assert len({token for ids in told for token in ids}) > 4
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bits_depend_neither_on_the_batch_nor_on_the_chunks(family: str, tmp_path: Path) -> None:
+    build = cpu_build_context()
+    model = built(write_family(tmp_path, family), build)
+    asked = prompts()
+    alone = [PagedLoop(model, build).step({0: ids})[0] for ids in asked]
+    for seed, block_size in ((1, 8), (2, 32)):
+        mixed = in_random_steps(PagedLoop(model, build, block_size=block_size), asked, seed)
+        assert [torch.equal(one, other) for one, other in zip(alone, mixed, strict=True)] == [True] * len(asked)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "qwen2_moe"])
+def test_bfloat16_says_nearly_the_same(family: str, tmp_path: Path) -> None:
+    write_family(tmp_path, family)
+    results = []
+    for dtype in ("float32", "bfloat16"):
+        build = cpu_build_context(dtype)
+        results.append(PagedLoop(built(tmp_path, build), build).step({0: prompts()[0]})[0].float().flatten())
+    assert torch.nn.functional.cosine_similarity(*results, dim=0) > 0.98

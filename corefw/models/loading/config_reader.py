@@ -75,14 +75,16 @@ class ConfigReader:
             self.refuse(key, f"a finite number {least}" + ("" if high == math.inf else f" up to {high:g}"))
         return value
 
-    def numbers(self, key: str) -> list[float]:
-        """A list of finite numbers above 0."""
+    def numbers(self, key: str, *, low: float, high: float) -> list[float]:
+        """A list of finite numbers in [low, high]."""
         values = self.values.get(key)
         if not isinstance(values, list) or not 1 <= len(values) <= _MAX_NUMBERS:
-            self.refuse(key, f"a list of 1 to {_MAX_NUMBERS} finite numbers above 0")
+            self.refuse(key, f"a list of 1 to {_MAX_NUMBERS} finite numbers from {low:g} up to {high:g}")
         for index, value in enumerate(values):
-            if not _is_finite(value) or value <= 0:
-                self.fail(f"{key}[{index}]", f"is {_shown(value)}, expected a finite number above 0")
+            if not _is_finite(value) or not low <= value <= high:
+                self.fail(
+                    f"{key}[{index}]", f"is {_shown(value)}, expected a finite number from {low:g} up to {high:g}"
+                )
         return values
 
     def flag(self, key: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from corefw.models.loading.gguf_values import GGUFValues
+from corefw.models.loading.hf_rope import LEAST
 
 __all__ = ["as_read", "gemma2_config", "gemma3_config", "phi3_config"]
 
@@ -51,7 +52,7 @@ def gemma3_config(values: GGUFValues, config: Config) -> Config:
             "full_attention": {"rope_type": "default", **scaling, "rope_theta": theta},
             "sliding_attention": {
                 "rope_type": "default",
-                "rope_theta": values.optional_number("rope.freq_base_swa") or 10000.0,
+                "rope_theta": values.optional_number("rope.freq_base_swa", low=LEAST) or 10000.0,
             },
         },
     }

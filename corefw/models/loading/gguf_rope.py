@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from corefw.errors import ModelFormatError
 from corefw.models.loading.gguf_blocks import dequantise
 from corefw.models.loading.gguf_file import GGUFFile
 from corefw.models.loading.gguf_values import GGUFValues, shortest_float
+from corefw.models.loading.hf_rope import LEAST, MOST
 
 __all__ = ["rope_config"]
 
@@ -31,7 +30,7 @@ def rope_config(file: GGUFFile, values: GGUFValues, head_dim: int) -> dict[str, 
     The exporter works them out from a ``llama3`` scaling, whose own parameters are not in the file.
     """
     config: dict[str, Any] = {
-        "rope_theta": values.optional_number("rope.freq_base") or 10000.0,
+        "rope_theta": values.optional_number("rope.freq_base", low=LEAST) or 10000.0,
         "rope_scaling": _scaling(values),
     }
     rotary_dim = values.optional_integer("rope.dimension_count") or head_dim
@@ -55,7 +54,7 @@ def _long_scaling(file: GGUFFile, values: GGUFValues, count: int) -> dict[str, A
         "factor": values.integer("context_length") / original,
         "original_max_position_embeddings": original,
     }
-    attention_factor = values.optional_number("rope.scaling.attn_factor")
+    attention_factor = values.optional_number("rope.scaling.attn_factor", low=LEAST)
     if attention_factor is not None:
         scaling["attention_factor"] = attention_factor
     return scaling
@@ -63,8 +62,8 @@ def _long_scaling(file: GGUFFile, values: GGUFValues, count: int) -> dict[str, A
 
 def _scaling(values: GGUFValues) -> dict[str, Any] | None:
     kind = values.optional_text("rope.scaling.type") or "none"
-    factor = values.optional_number("rope.scaling.factor")
-    legacy = values.optional_number("rope.scale_linear")
+    factor = values.optional_number("rope.scaling.factor", low=LEAST)
+    legacy = values.optional_number("rope.scale_linear", low=LEAST)
     if kind == "none":
         return {"rope_type": "linear", "factor": legacy} if legacy not in (None, 1.0) else None
     if kind == "linear":
@@ -76,7 +75,7 @@ def _scaling(values: GGUFValues) -> dict[str, Any] | None:
     if original is not None:
         scaling["original_max_position_embeddings"] = original
     for name, key in _YARN_KEYS.items():
-        value = values.optional_number(f"rope.scaling.{key}")
+        value = values.optional_number(f"rope.scaling.{key}", low=LEAST)
         if value is not None:
             scaling[name] = value
     return scaling
@@ -87,9 +86,9 @@ def _frequency_factors(file: GGUFFile, name: str, count: int) -> list[float]:
     if info is None:
         raise ModelFormatError(f"{file.path}: tensor {name!r} is missing; convert the model again")
     factors = dequantise(file.raw(name), info.type)
-    if len(factors) != count or not (np.isfinite(factors).all() and (factors > 0).all()):
+    if len(factors) != count or not ((factors >= LEAST) & (factors <= MOST)).all():
         raise ModelFormatError(
-            f"{file.path}: tensor {name!r} must hold {count} positive numbers, it has the shape {info.shape}; "
-            "convert the model again"
+            f"{file.path}: tensor {name!r} must hold {count} positive numbers up to {MOST:g}, it has the shape "
+            f"{info.shape}; convert the model again"
         )
     return [shortest_float(factor) for factor in factors]

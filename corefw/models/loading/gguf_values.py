@@ -62,13 +62,14 @@ class GGUFValues:
             self.fail(key, "is missing")
         return value
 
-    def optional_number(self, key: str) -> float | None:
-        """The same, or None when there is no such key."""
+    def optional_number(self, key: str, *, low: float = 0.0, high: float = 1e12) -> float | None:
+        """The same, or None when there is no such key; from ``low`` up to ``high``, and never 0."""
         value = self._file.metadata.get(self._prefix + key)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            self.fail(key, f"is {str(value)[:40]!r}, expected a positive number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not (value > 0 and low <= value <= high):
+            least = f"from {low:g}" if low else "above 0"
+            self.fail(key, f"is {str(value)[:40]!r}, expected a positive number {least} up to {high:g}")
         return shortest_float(value)
 
     def optional_text(self, key: str) -> str | None:

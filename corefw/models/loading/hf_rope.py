@@ -6,7 +6,10 @@ from typing import Any
 
 from corefw.models.loading.config_reader import ConfigReader
 
-__all__ = ["BUILT_IN_KINDS", "normalise_rope"]
+__all__ = ["BUILT_IN_KINDS", "LEAST", "MOST", "normalise_rope"]
+
+# Far beyond what models have, and the table of cosines stays finite in float32.
+LEAST, MOST = 1e-6, 1e12
 
 BUILT_IN_KINDS = frozenset({"default", "dynamic", "linear", "llama3", "longrope", "yarn"})
 # What configurations may say; models of plugins may know how to compute it.
@@ -101,14 +104,14 @@ def _needed(parent: ConfigReader, reader: ConfigReader, kind: str) -> tuple[str,
 def _check_parameters(reader: ConfigReader, needed: tuple[str, ...]) -> None:
     for name in _POSITIVE:
         if reader.has(name) or name in needed:
-            reader.number(name)
+            reader.number(name, low=LEAST, high=MOST, low_open=False)
     for name in _LISTS:
         if reader.has(name) or name in needed:
-            reader.numbers(name)
+            reader.numbers(name, low=LEAST, high=MOST)
     if reader.has(_ORIGINAL) or _ORIGINAL in needed:
         reader.whole(_ORIGINAL, _MAX_POSITION)
     for name in filter(reader.has, _WEIGHTS):
-        reader.number(name, low_open=False)
+        reader.number(name, high=MOST, low_open=False)
     if reader.has("truncate"):
         reader.flag("truncate")
     if reader.has("partial_rotary_factor"):

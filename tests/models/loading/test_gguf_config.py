@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,14 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ({"llama.attention.value_length": 8}, "llama.attention.value_length is 8"),
         ({"llama.rope.dimension_count": 17}, "llama.rope.dimension_count is 17"),
         ({"llama.rope.dimension_count": 18}, "llama.rope.dimension_count is 18"),
+        *(
+            (
+                {f"llama.rope.{key}": value},
+                f"llama.rope.{key} is '{re.escape(str(value))}', expected a positive number from 1e-06",
+            )
+            for key in ("freq_base", "scale_linear", "scaling.factor")
+            for value in (0.0, -2.0, 2.0**-30, 2.0**60, math.inf, math.nan)
+        ),
         ({"llama.rope.scaling.type": "longrope"}, "none, linear and yarn"),
         ({"llama.expert_count": 8}, "llama.expert_count asks for arithmetic"),
         ({"llama.block_count": 3}, "tensor 'blk.2.attn_norm.weight' is missing"),

@@ -64,6 +64,7 @@ def refusal(root: Path, **options: Any) -> str:
         ("num_attention_heads", 2**16 + 1),
         ("max_position_embeddings", 2**31 + 1),
         *((key, value) for key in ("rms_norm_eps", "rope_theta") for value in NO_POSITIVE_NUMBER),
+        *(("rope_theta", value) for value in (1e-7, 1e13, -1e4)),
         *(("partial_rotary_factor", value) for value in (*NO_POSITIVE_NUMBER[1:], 1.01, 0.01)),
         *((key, value) for key in ("tie_word_embeddings", "attention_bias", "mlp_bias") for value in NO_FLAG),
         *(("rope_scaling", value) for value in ([], "linear", 2, True)),
@@ -116,6 +117,14 @@ def test_the_error_shows_value_and_what_is_accepted(tmp_path: Path) -> None:
         ({**LLAMA3, "original_max_position_embeddings": 64.0}, "original_max_position_embeddings"),
         ({"rope_type": "default", "partial_rotary_factor": 2}, "partial_rotary_factor"),
         ({"rope_type": "default", "rope_theta": math.inf}, "rope_theta"),
+        *(({"rope_type": "default", "rope_theta": value}, "rope_theta") for value in (1e-7, 1e13, -1e4)),
+        *(({"rope_type": "linear", "factor": value}, "factor") for value in (1e-300, 1e300)),
+        *(({**LLAMA3, key: 1e300}, key) for key in ("high_freq_factor", "low_freq_factor")),
+        *(
+            ({"rope_type": "yarn", "factor": 2.0, key: 1e300}, key)
+            for key in ("attention_factor", "beta_fast", "mscale")
+        ),
+        ({**LONGROPE, "long_factor": [1e-300] * 8}, "long_factor[0]"),
     ],
     ids=lambda value: repr(value)[:40],
 )

@@ -10,11 +10,14 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from corefw import LLM, SamplingParams
 from corefw.errors import ConfigError, ContextLengthError, EngineDeadError, RequestError
 from corefw.testing.tiny_models import write_tiny_llama
+from tests.sample_plugins.install import write_metadata
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
 
@@ -179,3 +182,89 @@ def test_importing_corefw_imports_nothing_else() -> None:
     code = "import corefw, sys; print(sorted(n for n in sys.modules if n.split('.')[0] in ('torch', 'msgspec')))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
+
+
+@pytest.fixture(scope="module")
+def embedding_llm(tiny: Path) -> Iterator[LLM]:
+    with LLM(str(tiny), dtype="float32", kv_cache_memory=8 * 2**20, enable_prompt_embeds=True) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def table(tiny: Path) -> np.ndarray:
+    return load_file(tiny / "model.safetensors")["model.embed_tokens.weight"]
+
+
+def test_embeddings_of_a_text_mean_that_text_whole_or_in_its_places(embedding_llm: LLM, table: np.ndarray) -> None:
+    (expected,) = embedding_llm.generate("what is written here", GREEDY)
+    ids = expected.prompt_token_ids
+    rows = table[ids]
+    results = embedding_llm.generate(
+        [
+            {"prompt_embeds": rows},
+            {"prompt_embeds": rows, "cache_salt": "own"},
+            {
+                "prompt_token_ids": [*ids[:3], 0, 0, *ids[5:-1], 0],
+                "prompt_embeds": {len(ids) - 1: rows[-1:], 3: rows[3:5]},
+            },
+            "what is written here",
+        ],
+        GREEDY,
+    )
+    assert [result.outputs[0].token_ids for result in results] == [expected.outputs[0].token_ids] * 4
+    assert results[0].prompt is None
+    assert len(results[0].prompt_token_ids) == len(ids)
+
+
+def test_each_of_n_outputs_has_the_embeddings(embedding_llm: LLM, table: np.ndarray) -> None:
+    params = SamplingParams(n=3, temperature=1.0, seed=4, max_tokens=6, ignore_eos=True)
+    by_ids, by_rows = embedding_llm.generate([[5, 6, 7], {"prompt_embeds": table[[5, 6, 7]]}], params)
+    assert [one.token_ids for one in by_rows.outputs] == [one.token_ids for one in by_ids.outputs]
+
+
+@pytest.mark.parametrize("prompt", [
+    {"prompt_embeds": [[1.0]]}, {"prompt_embeds": None}, {"prompt_embeds": np.ones((2, 47), np.float32)},
+    {"prompt": "a", "prompt_embeds": np.ones((1, 48), np.float32)},
+    {"prompt_token_ids": [1, 2], "prompt_embeds": np.ones((1, 48), np.float32)},
+    {"prompt_token_ids": [1, 2], "prompt_embeds": {2: np.ones((1, 48), np.float32)}},
+    {"prompt_embeds": {0: np.ones((1, 48), np.float32)}},
+])  # fmt: skip
+def test_other_embeddings_are_refused_with_the_prompt(embedding_llm: LLM, prompt: object) -> None:
+    with pytest.raises(RequestError, match=r"^prompt 1: .*prompt_embeds"):
+        embedding_llm.generate(["good", prompt], GREEDY)
+    assert idle(embedding_llm)
+
+
+def test_embeddings_have_to_be_switched_on(llm: LLM) -> None:
+    with pytest.raises(RequestError, match="--enable-prompt-embeds"):
+        llm.generate({"prompt_embeds": np.ones((1, 48), np.float32)}, GREEDY)
+
+
+_OTHER_MODEL = """
+from corefw.models.llama import LlamaForCausalLM
+
+class TwoArgumentsForCausalLM(LlamaForCausalLM):
+    accepts_embeds = False
+
+    def forward(self, input_ids_T, positions_T):
+        return super().forward(input_ids_T, positions_T)
+"""
+
+
+def test_a_plugin_s_model_that_takes_no_embeddings_runs_and_refuses_the_flag(
+    tmp_path: Path, tiny: Path, llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VLLM_PLUGINS", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "two_arguments.py").write_text(_OTHER_MODEL, encoding="utf-8")
+    name = "TwoArgumentsForCausalLM"
+    write_metadata(tmp_path, "two-arguments", "1.0", {"corefw.model_plugins": {name: f"two_arguments:{name}"}})
+    model = write_tiny_llama(tmp_path / "model", architectures=[name])
+    settings = {"dtype": "float32", "kv_cache_memory": 8 * 2**20}
+    with LLM(str(model), **settings) as made:
+        assert (
+            made.generate("text", GREEDY)[0].outputs[0].token_ids
+            == llm.generate("text", GREEDY)[0].outputs[0].token_ids
+        )
+    with pytest.raises(ConfigError, match=f"--enable-prompt-embeds: .*{name}"):
+        LLM(str(model), enable_prompt_embeds=True, **settings)

@@ -33,3 +33,9 @@ def test_arrays_are_equal_by_value_whatever_holds_the_buffer() -> None:
     assert array != Array("int32", (2, 1), array.data)
     assert array != Array("float32", (2,), array.data)
     assert array != Array("int32", (2,), b"\1\0\0\0\3\0\0\0")
+
+
+def test_rows_are_the_bytes_of_a_part() -> None:
+    array = np.arange(12, dtype=np.float32).reshape(4, 3)
+    assert bytes(Array.from_numpy(array).rows(1, 3)) == array[1:3].tobytes()
+    assert bytes(Array.from_numpy(array).rows(2, 2)) == b""

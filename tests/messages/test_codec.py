@@ -25,7 +25,7 @@ from corefw.messages.outputs import (
     StepLogprobs,
     UtilityResult,
 )
-from corefw.messages.request import EngineCoreRequest
+from corefw.messages.request import EmbeddingSpan, EngineCoreRequest
 from corefw.messages.sampling import MAX_SEED, SamplingParams
 from corefw.messages.scheduling import CachedRequests, NewRequest, SchedulerOutput
 from corefw.testing.configs import fake_config
@@ -175,7 +175,9 @@ def test_a_call_arrives_with_its_arguments(message: UtilityCall) -> None:
 @fast
 @given(
     hf_config=extras,
-    served_model_name=st.lists(st.text(st.characters(exclude_categories=("C", "Z")), min_size=1), unique=True).map(tuple),
+    served_model_name=st.lists(st.text(st.characters(exclude_categories=("C", "Z")), min_size=1), unique=True).map(
+        tuple
+    ),
     block_size=st.none() | st.integers(1, 64),
     enable_prefix_caching=st.booleans(),
     generation_config=st.text(st.characters(exclude_categories=("C", "Z")), min_size=1),
@@ -247,3 +249,19 @@ def test_what_isnt_plain_data_cant_be_sent() -> None:
     request = EngineCoreRequest(request_id="a", prompt_ids=[1], params=SamplingParams(), extra={"x": object()})
     with pytest.raises(TypeError, match="object can't cross a process border"):
         Codec(EngineCoreRequest).encode(request)
+
+
+def test_embeddings_travel_beside_the_request_without_a_copy() -> None:
+    rows = np.arange(INLINE_BYTES, dtype=np.float32).reshape(-1, 8)
+    spans = (
+        EmbeddingSpan(offset=1, values=Array.from_numpy(rows[:1])),
+        EmbeddingSpan(offset=5, values=Array.from_numpy(rows)),
+    )
+    request = EngineCoreRequest(request_id="r", prompt_ids=[0] * 1000, params=SamplingParams(), prompt_embeds=spans)
+    codec = Codec(EngineCoreRequest)
+    frames = codec.encode(request)
+    assert [frame is spans[1].values.data for frame in frames] == [False, True]
+    received = codec.decode(frames)
+    assert received == request
+    assert received.prompt_embeds[1].values.data is frames[1]
+    assert [(span.offset, span.stop) for span in received.prompt_embeds] == [(1, 2), (5, 5 + len(rows))]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,8 @@ from corefw.config.engine_config import HASH_ALGORITHMS
 from corefw.engine.kv_cache.hashing import BlockHasher, ExtraKey, ScaledHashes, cache_key, hash_algorithm, hash_block
 from corefw.engine.request import Request
 from corefw.errors import ConfigError
-from corefw.messages.request import EngineCoreRequest
+from corefw.messages.arrays import Array
+from corefw.messages.request import EmbeddingSpan, EngineCoreRequest
 from corefw.messages.sampling import SamplingParams
 
 quick = settings(deadline=None, derandomize=True, max_examples=150)
@@ -199,3 +201,51 @@ def test_within_a_process_xxhash_is_the_same_for_all() -> None:
     first, second = hash_algorithm("xxhash"), hash_algorithm("xxhash")
     assert hash_block(b"", [1], algorithm=first) == hash_block(b"", [1], algorithm=second)
     assert hash_block(b"", [1], algorithm=first) != hash_block(b"", [1])
+
+
+def embedded_hashes(num_tokens: int, *spans: tuple[int, list[float]], salt: str | None = None) -> list[bytes]:
+    """Of a prompt of zeros with embeddings of one element at these offsets."""
+    placed = tuple(
+        EmbeddingSpan(offset=offset, values=Array.from_numpy(np.array(values, np.float32)[:, None]))
+        for offset, values in spans
+    )
+    raw = EngineCoreRequest(
+        request_id="r", prompt_ids=[0] * num_tokens, params=SamplingParams(), cache_salt=salt, prompt_embeds=placed
+    )
+    request = Request(raw)
+    BlockHasher(4).extend(request)
+    return request.block_hashes
+
+
+def test_equal_embeddings_have_equal_hashes_up_to_where_they_differ() -> None:
+    one, other = [float(i) for i in range(12)], [float(i) for i in range(12)]
+    other[9] = -1.0
+    assert embedded_hashes(12, (0, one)) == embedded_hashes(12, (0, list(one)))
+    same = [a == b for a, b in zip(embedded_hashes(12, (0, one)), embedded_hashes(12, (0, other)), strict=True)]
+    assert same == [True, True, False]
+
+
+def test_what_follows_embeddings_depends_on_them_and_what_stands_before_does_not() -> None:
+    first, second = embedded_hashes(12, (5, [1.0])), embedded_hashes(12, (5, [2.0]))
+    assert [a == b for a, b in zip(first, second, strict=True)] == [True, False, False]
+    assert first[0] == hashes([0] * 4)[0]
+
+
+def test_embeddings_are_told_from_tokens_positions_salts_and_signs() -> None:
+    told_apart = {
+        embedded_hashes(4)[0],
+        embedded_hashes(4, (0, [0.0]))[0],
+        embedded_hashes(4, (1, [0.0]))[0],
+        embedded_hashes(4, (0, [0.0, 0.0]))[0],
+        embedded_hashes(4, (0, [-0.0]))[0],
+        embedded_hashes(4, (0, [0.0]), salt="s")[0],
+        embedded_hashes(4, (0, [0.0]), (2, [0.0]))[0],
+        embedded_hashes(4, (0, [0.0] * 4))[0],
+    }
+    assert len(told_apart) == 8
+
+
+def test_a_span_over_several_blocks_counts_by_what_each_block_has_of_it() -> None:
+    values = [float(i) for i in range(9)]
+    assert embedded_hashes(12, (2, values))[1] != embedded_hashes(12, (2, [*values[:5], 0.0, *values[6:]]))[1]
+    assert embedded_hashes(12, (2, values))[0] == embedded_hashes(12, (2, values[:2]))[0]

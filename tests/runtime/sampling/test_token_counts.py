@@ -39,3 +39,10 @@ def test_nothing_is_counted_before_the_first_output(with_prompt: bool) -> None:
     token_ids, times = counts.columns()
     assert token_ids.tolist() == ([3, 5] if with_prompt else [])
     assert not times.any()
+
+
+def test_embedded_parts_of_a_prompt_have_no_ids() -> None:
+    counts = TokenCounts(with_prompt=True, embedded=(slice(0, 2), slice(4, 5)))
+    counts.advance(np.array([0, 0, 7, 8, 0, 9], dtype=np.int32), 5)
+    ids, times = counts.columns()
+    assert dict(zip(ids.tolist(), times.tolist(), strict=True)) == {7: 0, 8: 0, 9: 1}

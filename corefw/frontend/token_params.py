@@ -10,7 +10,7 @@ from corefw.errors import RequestError
 from corefw.frontend.tokenizer.base import Tokenizer
 from corefw.messages.sampling import SamplingParams
 
-__all__ = ["truncated", "with_token_ids"]
+__all__ = ["check_choosable", "truncated", "with_token_ids"]
 
 # Stands before a word where a tokenizer puts a blank of its own in front of every text.
 _ANCHOR = "\n"
@@ -28,6 +28,24 @@ def with_token_ids(params: SamplingParams, tokenizer: Tokenizer) -> SamplingPara
         params = msgspec.structs.replace(params, bad_words_token_ids=ids)
     params.check_vocabulary(tokenizer.vocab_size)
     return params
+
+
+def check_choosable(params: SamplingParams, eos_ids: Sequence[int]) -> None:
+    """Refuse parameters that leave the first token no choice. Later ones are known when they are due.
+
+    Raises:
+        RequestError: every allowed id is forbidden, by ``bad_words`` or before ``min_tokens``.
+    """
+    if params.allowed_token_ids is None:
+        return
+    left = set(params.allowed_token_ids) - {ids[0] for ids in params.bad_words_token_ids if len(ids) == 1}
+    if not left:
+        raise RequestError("bad_words forbid every id of allowed_token_ids; loosen one of them", param="bad_words")
+    if params.min_tokens > 0 and left <= {*(() if params.ignore_eos else eos_ids), *params.stop_token_ids}:
+        raise RequestError(
+            "min_tokens forbids tokens that end the output, and allowed_token_ids allows no other; loosen one of them",
+            param="min_tokens",
+        )
 
 
 def truncated(prompt_ids: Sequence[int], params: SamplingParams, max_model_len: int) -> list[int]:

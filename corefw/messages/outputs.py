@@ -84,6 +84,7 @@ class ModelRunnerOutput(msgspec.Struct, frozen=True, kw_only=True):
         prompt_logprobs: by request id, with the first output token of a request that asked for them.
         extra: by request id, plain data that plugins send back.
         failed: by request id, why this request alone failed in the step.
+        refused: the same where the request's own parameters are at fault.
     """
 
     request_ids: list[str]
@@ -93,6 +94,7 @@ class ModelRunnerOutput(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: dict[str, PromptLogprobs] = {}
     extra: dict[str, PlainDict] = {}
     failed: dict[str, str] = {}
+    refused: dict[str, str] = {}
 
 
 class PositionLogprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):

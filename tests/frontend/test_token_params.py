@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from corefw.errors import RequestError
-from corefw.frontend.token_params import truncated, with_token_ids
+from corefw.frontend.token_params import check_choosable, truncated, with_token_ids
 from corefw.messages.sampling import SamplingParams
 from tests.frontend.vocabularies import byte_level, sentence_piece
 
@@ -59,3 +61,31 @@ def test_no_room_for_any_prompt_is_refused() -> None:
     with pytest.raises(RequestError, match="no room") as caught:
         truncated([1, 2], SamplingParams(truncate_prompt_tokens=-1, max_tokens=20), 20)
     assert caught.value.param == "max_tokens"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"allowed_token_ids": (1, 2), "bad_words_token_ids": ((1,), (2,))}, "bad_words"),
+        ({"allowed_token_ids": (7,), "min_tokens": 1}, "min_tokens"),
+        ({"allowed_token_ids": (7, 5), "stop_token_ids": (5,), "min_tokens": 2}, "min_tokens"),
+        ({"allowed_token_ids": (7, 1), "bad_words_token_ids": ((1,),), "min_tokens": 1}, "min_tokens"),
+    ],
+)
+def test_parameters_that_leave_no_first_token_are_refused(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(RequestError) as raised:
+        check_choosable(SamplingParams(**fields), eos_ids=(7,))
+    assert (raised.value.param, raised.value.status) == (param, 400)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"min_tokens": 3},
+        {"allowed_token_ids": (7,)},
+        {"allowed_token_ids": (7,), "min_tokens": 1, "ignore_eos": True},
+        {"allowed_token_ids": (1, 2), "bad_words_token_ids": ((1,), (2, 2))},
+    ],
+)
+def test_parameters_that_leave_a_first_token_pass(fields: dict[str, Any]) -> None:
+    check_choosable(SamplingParams(**fields), eos_ids=(7,))

@@ -5,7 +5,14 @@ from __future__ import annotations
 import time
 
 from corefw.engine.request import Request
-from corefw.messages.outputs import EngineCoreOutput, FinishReason, PositionLogprobs, PromptLogprobs, RequestTimes
+from corefw.messages.outputs import (
+    EngineCoreOutput,
+    ErrorKind,
+    FinishReason,
+    PositionLogprobs,
+    PromptLogprobs,
+    RequestTimes,
+)
 from corefw.messages.request import PlainDict
 
 __all__ = ["news_of"]
@@ -22,6 +29,7 @@ def news_of(
     finish_reason: FinishReason | None = None,
     stop_reason: int | None = None,
     error: str | None = None,
+    error_kind: ErrorKind = ErrorKind.ENGINE,
     extra: PlainDict = _NOTHING,
 ) -> EngineCoreOutput:
     """What a step, or an end, brought. The request's first news also tell of its prompt's cached part and its times."""
@@ -40,6 +48,7 @@ def news_of(
         num_cached_tokens=num_cached_tokens,
         times=times,
         error=error,
+        error_kind=error_kind,
         extra=extra,
     )
 

@@ -27,7 +27,7 @@ from corefw.errors import EngineError, PluginError, RequestError
 from corefw.interfaces.kv_cache import KVCacheSpec
 from corefw.interfaces.scheduler import Scheduler, SchedulerStrategy
 from corefw.messages.kv_events import KVEventBatch
-from corefw.messages.outputs import EngineCoreOutput, FinishReason, ModelRunnerOutput, SchedulerStats
+from corefw.messages.outputs import EngineCoreOutput, ErrorKind, FinishReason, ModelRunnerOutput, SchedulerStats
 from corefw.messages.request import EngineCoreRequest, PlainDict
 from corefw.messages.scheduling import SchedulerOutput
 from corefw.observability.logging import get_logger
@@ -250,9 +250,12 @@ class DefaultScheduler(Scheduler):
         for request, num_tokens in self._still_running(scheduled):
             row = rows.get(request.request_id, -1)
             sampled = result.sampled_token_ids[row] if row >= 0 else []
+            refusal = result.refused.get(request.request_id) if result.refused else None
             error = result.failed.get(request.request_id) if result.failed else None
-            error = error or self._advance(request, num_tokens, len(sampled))
-            if error:
+            error = error or refusal or self._advance(request, num_tokens, len(sampled))
+            if refusal:
+                outputs.append(self._finish(request, FinishReason.ERROR, error=refusal, kind=ErrorKind.REQUEST))
+            elif error:
                 outputs.append(self._finish(request, FinishReason.ERROR, error=error))
             elif sampled:
                 outputs.append(self._take_tokens(request, sampled, logprobs.row(row), result))
@@ -320,11 +323,17 @@ class DefaultScheduler(Scheduler):
     # Ends.
 
     def _finish(
-        self, request: Request, reason: FinishReason, *, stop_reason: int | None = None, error: str | None = None
+        self,
+        request: Request,
+        reason: FinishReason,
+        *,
+        stop_reason: int | None = None,
+        error: str | None = None,
+        kind: ErrorKind = ErrorKind.ENGINE,
     ) -> EngineCoreOutput:
         """End a request without a token; returns its terminal output."""
         self._end(request, reason)
-        return news_of(request, [], finish_reason=reason, stop_reason=stop_reason, error=error)
+        return news_of(request, [], finish_reason=reason, stop_reason=stop_reason, error=error, error_kind=kind)
 
     def _end(self, request: Request, reason: FinishReason) -> None:
         """End a request. A running one stays in ``_running`` until ``_drop_ended``."""

@@ -20,6 +20,9 @@ from corefw.runtime.sampling.sampler import Sampler, SamplerOutput
 __all__ = ["SamplingOutput"]
 
 _FAILED = "the model's output for this request was not finite, or nothing was left to choose from"
+_EMPTIED = (
+    "allowed_token_ids, bad_words and min_tokens together leave no token to choose at output position {}; loosen one"
+)
 
 
 class SamplingOutput:
@@ -59,8 +62,14 @@ class SamplingOutput:
         batch.append_tokens(rows[~failed], token_ids[~failed])
         for index, token_id in zip(inputs.sampled[~failed].tolist(), token_ids[~failed].tolist(), strict=True):
             sampled[index] = [token_id]
+        emptied = np.zeros_like(failed) if result.emptied is None else result.emptied.cpu().numpy()
+        refused: dict[str, str] = {}
         for place in np.flatnonzero(failed).tolist():
-            errors.setdefault(request_ids[inputs.sampled[place]], result.errors.get(place, _FAILED))
+            name = request_ids[inputs.sampled[place]]
+            if emptied[place] and place not in result.errors and name not in errors:
+                refused[name] = _EMPTIED.format(len(_output_ids(batch, int(rows[place]))))
+            else:
+                errors.setdefault(name, result.errors.get(place, _FAILED))
         return ModelRunnerOutput(
             request_ids=request_ids,
             sampled_token_ids=sampled,
@@ -68,6 +77,7 @@ class SamplingOutput:
             full_logprobs=_step_logprobs(result.full_logprobs, inputs.sampled, failed),
             prompt_logprobs=prompt_logprobs,
             failed=errors,
+            refused=refused,
         )
 
     def _sample(self, batch: BatchState, rows: npt.NDArray[np.intp], logits: torch.Tensor) -> SamplerOutput:

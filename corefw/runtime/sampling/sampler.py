@@ -34,6 +34,7 @@ class SamplerOutput:
         logprobs: of the rows that asked for a number of them.
         full_logprobs: of the rows that asked for the whole vocabulary.
         errors: by row, what a logits processor said.
+        emptied: bool [R], where any row has constraints: those of the row leave nothing to choose.
     """
 
     token_ids: torch.Tensor
@@ -41,6 +42,7 @@ class SamplerOutput:
     logprobs: SampledLogprobs | None = None
     full_logprobs: SampledLogprobs | None = None
     errors: dict[int, str] = field(default_factory=dict)
+    emptied: torch.Tensor | None = None
 
 
 class Sampler:
@@ -78,6 +80,8 @@ class Sampler:
         constraints.add_bias(logits, metadata.bias, metadata.bias_values)
         errors = _process(logits, [p for p in metadata.processors if p.changes_argmax])
         constraints.penalise(logits, metadata.penalties)
+        is_constrained = bool(metadata.allowed) or len(metadata.banned) > 0
+        emptied = logits.isneginf().all(dim=-1) if is_constrained else None
         token_ids, failed = _greedy(logits)
         if wanted.numel() and told is None:
             told = logits[wanted]
@@ -86,10 +90,11 @@ class Sampler:
         for row in errors:
             failed[row] = True
         if told is None:
-            return SamplerOutput(token_ids, failed, errors=errors)
+            return SamplerOutput(token_ids, failed, errors=errors, emptied=emptied)
         if not self._is_raw:
             told = self._read(told)
-        return self._with_logprobs(SamplerOutput(token_ids, failed, errors=errors), metadata, told)
+        chosen = SamplerOutput(token_ids, failed, errors=errors, emptied=emptied)
+        return self._with_logprobs(chosen, metadata, told)
 
     def _with_logprobs(self, output: SamplerOutput, metadata: SamplingMetadata, told: torch.Tensor) -> SamplerOutput:
         """Rows that want all are gathered apart, so that the others don't pay for them."""
@@ -110,6 +115,7 @@ class Sampler:
             gather(~is_full, int(metadata.num_logprobs.max())),
             gather(is_full, self._vocab_size),
             output.errors,
+            output.emptied,
         )
 
 

@@ -10,7 +10,7 @@ from corefw.engine.scheduler.scheduler import DefaultScheduler
 from corefw.errors import ContextLengthError, PluginError, RequestError
 from corefw.interfaces.scheduler import RequestView, SchedulerStrategy
 from corefw.messages.arrays import Array
-from corefw.messages.outputs import EngineCoreOutput, FinishReason, ModelRunnerOutput, StepLogprobs
+from corefw.messages.outputs import EngineCoreOutput, ErrorKind, FinishReason, ModelRunnerOutput, StepLogprobs
 from corefw.messages.request import EngineCoreRequest
 from corefw.messages.sampling import SamplingParams
 from corefw.messages.scheduling import SchedulerOutput
@@ -348,6 +348,18 @@ def test_cached_tokens_are_those_of_the_prompt_alone() -> None:
     scheduled, outputs = step(scheduler, a=[7], b=[7])
     assert scheduled.new_requests[0].num_computed_tokens == 8
     assert outputs[1].num_cached_tokens == 5
+
+
+def test_a_refused_row_is_the_requests_own_fault() -> None:
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("a", 9))
+    result = ModelRunnerOutput(request_ids=["a"], sampled_token_ids=[[]], refused={"a": "nothing to choose"})
+    (output,) = scheduler.update(scheduler.schedule(), result)
+    assert (output.finish_reason, output.error, output.error_kind) == (
+        FinishReason.ERROR,
+        "nothing to choose",
+        ErrorKind.REQUEST,
+    )
 
 
 def test_a_failed_row_ends_alone_and_nothing_of_its_step_is_cached() -> None:

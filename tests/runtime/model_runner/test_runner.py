@@ -178,6 +178,20 @@ def test_logprobs_come_for_the_rows_that_asked_with_the_largest_wish_as_width() 
     assert logprobs.ranks.to_numpy().tolist() == [1, 1]
 
 
+def test_a_request_whose_parameters_leave_no_token_is_refused_alone() -> None:
+    _, runner, scheduler = _setup()
+    scheduler.add(Sequence("good", [1, 2]))
+    params = SamplingParams(allowed_token_ids=(3,), bad_words_token_ids=((3, 3),), seed=0)
+    scheduler.add(Sequence("stuck", [1, 2], params))
+    assert not _step(runner, scheduler).refused
+    result = _step(runner, scheduler)
+    assert not result.failed
+    assert list(result.refused) == ["stuck"]
+    assert "no token to choose at output position 1" in result.refused["stuck"]
+    scheduler.finish("stuck")
+    _step(runner, scheduler)
+
+
 @pytest.mark.parametrize("logprobs", [None, 2])
 def test_a_request_with_broken_logits_fails_alone(logprobs: int | None) -> None:
     _, runner, scheduler = _setup()

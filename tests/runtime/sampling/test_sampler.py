@@ -145,6 +145,11 @@ def test_a_row_whose_logits_arent_finite_fails_alone(bad: float, temperature: fl
 def test_a_row_with_every_token_forbidden_fails_alone() -> None:
     output = _sample(torch.zeros(2, 3), [{"banned": [0, 1, 2]}, {}])
     assert output.failed.tolist() == [True, False]
+    assert output.emptied is not None
+    assert output.emptied.tolist() == [True, False]
+    broken = _sample(torch.full((2, 3), torch.nan), [{"banned": [0, 1]}, {}])
+    assert broken.emptied is not None
+    assert broken.emptied.tolist() == [False, False]
 
 
 def test_nan_beyond_the_tokenizer_fails_only_a_row_that_asked_for_logprobs() -> None:

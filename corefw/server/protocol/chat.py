@@ -43,8 +43,6 @@ __all__ = [
 _OWN_TEMPLATE_VARIABLES = frozenset({"messages", "add_generation_prompt", "bos_token", "eos_token"})
 # What ``check_template_kwargs`` accepts.
 TEMPLATE_KWARGS_SCHEMA: dict[str, Any] = {"propertyNames": {"not": {"enum": sorted(_OWN_TEMPLATE_VARIABLES)}}}
-# The API's own limit.
-MAX_TOP_LOGPROBS = 20
 
 
 class ChatRequest(GenerationFields, frozen=True, kw_only=True):
@@ -59,8 +57,8 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
     top_logprobs: Annotated[
         int | None,
         documented(
-            f"And with those of so many most likely ones: at most {MAX_TOP_LOGPROBS} and the server's --max-logprobs; "
-            "where that has no limit, any number, and -1 for all.",
+            "And with those of so many most likely ones, up to the server's --max-logprobs; where that has no limit, "
+            "any number, and -1 for all.",
             minimum=ALL_LOGPROBS,
         ),
     ] = None
@@ -93,9 +91,7 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
         )
 
     def _num_logprobs(self, limits: ServerConfig) -> int | None:
-        unlimited = limits.max_logprobs == ALL_LOGPROBS
-        cap = ALL_LOGPROBS if unlimited else min(MAX_TOP_LOGPROBS, limits.max_logprobs)
-        check_num_logprobs("top_logprobs", self.top_logprobs, cap)
+        check_num_logprobs("top_logprobs", self.top_logprobs, limits.max_logprobs)
         if self.top_logprobs and not self.logprobs:
             raise RequestError("top_logprobs goes with logprobs: true only", param="top_logprobs")
         return (self.top_logprobs or 0) if self.logprobs else None

@@ -88,6 +88,14 @@ def test_chat_logprobs_become_a_number(fields: dict[str, Any], expected: int | N
     assert chat(**fields).logprobs == expected
 
 
+def test_chat_takes_as_many_logprobs_as_the_server_says() -> None:
+    limits = ServerConfig(max_logprobs=30)
+    request = CHAT_REQUEST.decode({"logprobs": True, "top_logprobs": 30})
+    assert request.to_sampling_params(SamplingDefaults(), limits, VOCAB).logprobs == 30
+    with pytest.raises(RequestError, match=r"top_logprobs .*20"):
+        request.to_sampling_params(SamplingDefaults(), LIMITS, VOCAB)
+
+
 @pytest.mark.parametrize(("given", "expected"), [(-1, 0), (0, 0), (7, 7), (None, 0)])
 def test_both_ways_to_switch_top_k_off_are_one(given: int | None, expected: int) -> None:
     assert completion(top_k=given).top_k == expected

@@ -48,11 +48,14 @@ NUM_GROUPS = {"qwen2": 3, "gemma2": 3, "gemma3_text": 2}
 
 
 def _prompts() -> list[list[int]]:
-    """Some begin with the same tokens, which the prefix cache notices; none is the beginning of another."""
-    draw = random.Random(11)
-    stem = [draw.randrange(256) for _ in range(max(LENGTHS))]
-    shared = {length: min(length - 1, 40) if index % 2 else 0 for index, length in enumerate(LENGTHS)}
-    return [stem[: shared[n]] + [draw.randrange(256) for _ in range(n - shared[n])] for n in LENGTHS]
+    """Of a few pieces as long as a block: the same block comes behind different beginnings, and beginnings again."""
+    draw = random.Random(5)
+    pieces = [[draw.randrange(256) for _ in range(BLOCK_SIZE)] for _ in range(3)]
+    prompts = []
+    for length in LENGTHS:
+        row = [token for _ in range(max(LENGTHS) // BLOCK_SIZE) for token in draw.choice(pieces)]
+        prompts.append([*row[: length - 1], draw.randrange(256)])
+    return prompts
 
 
 PROMPTS = _prompts()

@@ -1,0 +1,1 @@
+"""Sample endpoint plugin: what the server's own event loop holds."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextvars
+import json
 import logging
+import warnings
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from corefw.observability.logging import configure_logging, get_logger
+from corefw.observability.logging import configure_logging, get_logger, set_request_id
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +21,10 @@ def untouched_loggers() -> Iterator[None]:
     kept = {
         name: (logging.getLogger(name).handlers, logging.getLogger(name).level) for name in ("corefw", "uvicorn.error")
     }
+    of_root = logging.getLogger().handlers
     yield
+    logging.captureWarnings(False)
+    logging.getLogger().handlers = of_root
     for name, (handlers, level) in kept.items():
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = handlers, True
@@ -43,3 +52,67 @@ def test_the_http_servers_warnings_come_in_the_same_form(capsys: pytest.CaptureF
     logging.getLogger("uvicorn.error").info("Started server")
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("WARNING front-end bad request line")
+
+
+def json_lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_as_json_a_record_is_one_object_with_its_time_in_utc(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("INFO", "core", "json")
+    before = datetime.now(UTC).replace(microsecond=0)
+    get_logger("corefw.x").warning('line one\nline "two" %s', "é")
+    (entry,) = json_lines(capsys)
+    assert before <= datetime.fromisoformat(entry.pop("time")) <= datetime.now(UTC)
+    assert entry == {
+        "level": "WARNING",
+        "process": "core",
+        "logger": "corefw.x",
+        "message": 'line one\nline "two" é',
+    }
+
+
+def test_as_json_a_traceback_is_part_of_its_record(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("INFO", "core", "json")
+    try:
+        raise ZeroDivisionError("x")
+    except ZeroDivisionError:
+        get_logger("corefw.x").exception("it failed")
+    (entry,) = json_lines(capsys)
+    assert entry["message"] == "it failed"
+    assert entry["exception"].startswith("Traceback (most recent call last):\n")
+    assert entry["exception"].endswith("ZeroDivisionError: x")
+
+
+def test_as_json_a_record_has_the_id_of_the_request_that_wrote_it(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("INFO", "core", "json")
+
+    def write(request_id: str) -> None:
+        set_request_id(request_id)
+        get_logger("corefw.x").info("in it")
+
+    for request_id in ("a", "b"):
+        contextvars.copy_context().run(write, request_id)
+    get_logger("corefw.x").info("outside")
+    assert [entry.get("request_id") for entry in json_lines(capsys)] == ["a", "b", None]
+
+
+def test_as_json_fields_are_members_and_never_replace_the_records_own(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("INFO", "core", "json")
+    get_logger("corefw.x").info("done", extra={"fields": {"status": 200, "path": Path("/x"), "level": "FORGED"}})
+    (entry,) = json_lines(capsys)
+    assert (entry["status"], entry["path"], entry["level"]) == (200, "/x", "INFO")
+
+
+def test_as_json_other_libraries_and_warnings_write_objects_too(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("INFO", "front-end", "json")
+    logging.getLogger("asyncio").error("a task failed")
+    logging.getLogger("uvicorn.error").warning("bad request line")
+    with warnings.catch_warnings():
+        logging.captureWarnings(False)
+        logging.captureWarnings(True)
+        warnings.simplefilter("always")
+        warnings.warn("take care", UserWarning, stacklevel=1)
+    entries = json_lines(capsys)
+    assert [entry["logger"] for entry in entries] == ["asyncio", "uvicorn.error", "py.warnings"]
+    assert "take care" in entries[2]["message"]

@@ -73,14 +73,14 @@ def inspect_model(root: str, architecture: str, dtype: str, *, trusted: bool) ->
         raise Refused("its weights are quantised")
     model = empty_model(config, kind, getattr(torch, dtype), RECORDING)
     layers = _run(model, config, fixed_order=dtype == "float32")
+    if _max_position(config) is None:
+        raise Refused("its configuration doesn't state a longest context")
     return Inspection(config=config, kind=kind, layers=tuple(layers))
 
 
-def _max_position(config: PreTrainedConfig) -> int:
+def _max_position(config: PreTrainedConfig) -> int | None:
     longest = getattr(config.get_text_config(), "max_position_embeddings", None)
-    if not isinstance(longest, int) or longest < 1:
-        raise Refused("its configuration doesn't state a longest context")
-    return longest
+    return longest if isinstance(longest, int) and longest > 0 else None
 
 
 def _run(model: nn.Module, config: PreTrainedConfig, *, fixed_order: bool) -> list[LayerCall]:

@@ -48,12 +48,12 @@ class CallRecord:
 
     Attributes:
         names: of the model's modules.
-        max_position: positions up to which masks are looked at.
+        max_position: positions that the model declares; masks are looked at up to there.
         inputs: query and key of every call.
     """
 
     names: dict[nn.Module, str]
-    max_position: int
+    max_position: int | None
     calls: list[LayerCall] = field(default_factory=list)
     inputs: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     masks: list[tuple[torch.Tensor, int | None]] = field(default_factory=list)
@@ -144,7 +144,7 @@ def _mask(
     """Stands for a mask: remembers the window that its rule describes."""
     record = _current.get()
     stand_in = torch.empty((batch_size, 1, q_length, kv_length), dtype=torch.bool, device=device)
-    record.masks.append((stand_in, _window_of(mask_function, min(record.max_position, _MAX_SEEN))))
+    record.masks.append((stand_in, _window_of(mask_function, min(record.max_position or _MAX_SEEN, _MAX_SEEN))))
     return stand_in
 
 

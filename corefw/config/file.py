@@ -17,7 +17,7 @@ __all__ = ["FileSetting", "read_settings"]
 _MAX_BYTES = 2**18
 _MAX_SHOWN = 80
 
-Scalar = str | int | float | bool
+_Scalar = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class FileSetting:
 
     place: str
     key: str
-    value: Scalar | tuple[Scalar, ...]
+    value: _Scalar | tuple[_Scalar, ...]
 
 
 def read_settings(path: Path) -> tuple[FileSetting, ...]:
@@ -77,7 +77,7 @@ def _settings(root: yaml.MappingNode, shown: str) -> tuple[FileSetting, ...]:
     return tuple(found.values())
 
 
-def _value(node: yaml.Node, what: str) -> Scalar | tuple[Scalar, ...]:
+def _value(node: yaml.Node, what: str) -> _Scalar | tuple[_Scalar, ...]:
     """A scalar, or a list of them: nothing that could grow when it is built."""
     import yaml
 
@@ -88,7 +88,7 @@ def _value(node: yaml.Node, what: str) -> Scalar | tuple[Scalar, ...]:
     return _scalar(node, what)
 
 
-def _scalar(node: yaml.Node, what: str) -> Scalar:
+def _scalar(node: yaml.Node, what: str) -> _Scalar:
     import yaml
 
     if not isinstance(node, yaml.ScalarNode):

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from corefw.errors import RequestError
+from corefw.frontend.core_requests import core_requests
 from corefw.frontend.token_params import check_choosable, truncated, with_token_ids
 from corefw.messages.sampling import SamplingParams
 from tests.frontend.vocabularies import byte_level, sentence_piece
@@ -88,4 +90,7 @@ def test_parameters_that_leave_no_first_token_are_refused(fields: dict[str, Any]
     ],
 )
 def test_parameters_that_leave_a_first_token_pass(fields: dict[str, Any]) -> None:
-    check_choosable(SamplingParams(**fields), eos_ids=(7,))
+    params = SamplingParams(**fields)
+    check_choosable(params, eos_ids=(7,))
+    requests = core_requests([1], msgspec.structs.replace(params, seed=0), eos_ids=(7,))
+    assert [request.params.allowed_token_ids for request in requests] == [params.allowed_token_ids]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +15,16 @@ from tests.engine.fake_engine import config
 from tests.engine.leftovers import nothing_left, short_directory
 
 
+@pytest.fixture
+def sockets_in() -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patched, short_directory(patched) as directory:
+        yield directory
+
+
 async def test_as_json_a_traceback_of_the_core_is_one_record(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    capfd: pytest.CaptureFixture[str], sockets_in: Path
 ) -> None:
-    with short_directory(monkeypatch) as directory, nothing_left(directory):
+    with nothing_left(sockets_in):
         process = CoreProcess.spawn(preload=())
         try:
             process.configure(config(), log_level="INFO", log_format="json")

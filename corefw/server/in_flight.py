@@ -85,7 +85,7 @@ class RequestScope:
             self._task.cancel()
 
     def _time_out(self) -> None:
-        limit = f"{self._timeout_s:g} seconds (--request-timeout)"
+        limit = f"{self._timeout_s:g} s (--request-timeout)"
         self.interrupt(RequestTimeoutError(f"the request took longer than {limit}; ask for less, or try again later"))
 
     async def _watch(self) -> None:

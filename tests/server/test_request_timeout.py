@@ -32,7 +32,7 @@ def test_an_answer_that_comes_whole_becomes_an_error(server: Running, path: str,
     assert answer.status_code == 504
     error = answer.json()["error"]
     assert (error["type"], error["code"]) == ("server_error", "request_timeout")
-    assert "0.4 seconds (--request-timeout)" in error["message"]
+    assert "0.4 s (--request-timeout)" in error["message"]
     wait_until(lambda: not server.engine.running)
     assert len(server.engine.aborted) >= 2
 

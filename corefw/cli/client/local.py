@@ -22,6 +22,8 @@ __all__ = ["local_transport"]
 
 # What comes from one's own file needs no protection from large bodies.
 _MAX_BODY_BYTES = 2**30
+# The command itself bounds what it asks for at once, in requests of many choices.
+_MAX_CONCURRENT_REQUESTS = 2**20
 # Nobody waits for a signal to be answered here, so a core on a busy machine may take its time to end.
 _GRACE_S = 15.0
 
@@ -47,7 +49,9 @@ async def local_transport(args: UserArgs, log_level: str) -> AsyncIterator[AsgiT
                 renderer=prepared.renderer,
                 plugins=prepared.plugins,
                 config=prepared.config,
-                server_config=ServerConfig(max_body_bytes=_MAX_BODY_BYTES),
+                server_config=ServerConfig(
+                    max_body_bytes=_MAX_BODY_BYTES, max_concurrent_requests=_MAX_CONCURRENT_REQUESTS
+                ),
                 started_s=started_s,
             )
             app = create_app(state, [plugin.value() for plugin in prepared.plugins.load_all("endpoint_plugins")])

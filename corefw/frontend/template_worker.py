@@ -10,6 +10,7 @@ trusted), an answer is a letter and text (a template isn't).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import resource
@@ -107,7 +108,11 @@ def main() -> None:
     """Answer until the parent closes its end of the socket, which is standard input."""
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
     templates = _Templates()
-    with socket.socket(fileno=0) as link, link.makefile("rb") as requests:
+    with (
+        contextlib.suppress(ConnectionError),  # the parent has gone
+        socket.socket(fileno=0) as link,
+        link.makefile("rb") as requests,
+    ):
         while len(head := requests.read(8)) == 8:
             # When it expires, the kernel ends this process, in the middle of whatever it is.
             signal.setitimer(signal.ITIMER_PROF, _MAX_CPU_S)

@@ -85,7 +85,7 @@ def test_a_file_gives_required_flags_and_those_of_sampling(file: Path) -> None:
         ("port: true\n", "port must be a whole number, got bool"),
         ("port: [1, 2]\n", "port takes one value, got a list"),
         ("enable-prefix-caching: 'no'\n", "enable-prefix-caching must be true or false, got str"),
-        ("served-model-name: 7\n", "served-model-name must be text, got int"),
+        ("tokenizer: 7\n", "tokenizer must be text, got int"),
         ("dtype: float64\n", "dtype 'float64' is unknown; use one of auto, float32"),
         ("api-key: [1]\n", "api-key must be a list of texts"),
         ("kv-cache-memory: much\n", "kv-cache-memory: 'much' is not a size"),

@@ -213,3 +213,14 @@ def test_a_directory_has_a_template_file_or_an_entry(tmp_path: Path) -> None:
     assert templates_of_directory(tmp_path) == {"default": "d", "tool_use": "t"}
     (tmp_path / "chat_template.jinja").write_text("j", encoding="utf-8")
     assert templates_of_directory(tmp_path) == {"default": "j"}
+
+
+def test_a_parent_that_goes_early_leaves_no_complaint() -> None:
+    code = (
+        "import os\n"
+        "from corefw.frontend.chat_template import ChatTemplate\n"
+        "t = ChatTemplate({'default': 'x'}); os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)  # till both end
+    assert done.returncode == -9
+    assert done.stderr == b""

@@ -17,6 +17,7 @@ install-of = $(foreach pack,$(1),-e ./$(pack))
 files-of = $(addsuffix /pyproject.toml,$(1))
 RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed
+EVAL := $(VENV)/.eval-installed
 
 .PHONY: help serve test test-all lint format clean
 .DEFAULT_GOAL := help
@@ -44,13 +45,19 @@ $(TOOLS): pyproject.toml $(call files-of,$(PACKS)) | $(BIN)/python
 	$(PIP) install --quiet -e ".[test,dev]" $(call install-of,$(PACKS))
 	@touch $@ $(RUNTIME)
 
+# lm-eval brings several hundred MB of its own: for the slow tests alone.
+$(EVAL): $(TOOLS)
+	@echo "installing lm-eval into $(VENV)"
+	$(PIP) install --quiet -e ".[test,dev,eval]" $(call install-of,$(PACKS))
+	@touch $@
+
 serve: $(RUNTIME)
 	@exec $(BIN)/corefw serve "$(MODEL)" --host 127.0.0.1 --port $(PORT) $(ARGS)
 
 test: $(TOOLS)
 	$(BIN)/python -m pytest -m "not slow and not gpu" $(PYTEST_ARGS)
 
-test-all: $(TOOLS)
+test-all: $(EVAL)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(TOOLS)

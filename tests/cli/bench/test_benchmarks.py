@@ -36,6 +36,14 @@ def test_serve_measures_a_server(tiny_server: Server, tiny: Path, tmp_path: Path
     assert len(result["ttfts"]) == 12  # type: ignore[arg-type]
 
 
+def test_a_picture_comes_in_the_format_of_its_name(tiny_server: Server, tiny: Path, tmp_path: Path) -> None:
+    for name, beginning in (("latencies.png", b"\x89PNG"), ("latencies.svg", b"<?xml")):
+        bench_serve(tiny_server, tmp_path, "--tokenizer", str(tiny), "--plot", str(tmp_path / name))
+        assert (tmp_path / name).read_bytes().startswith(beginning)
+    texts = (tmp_path / "latencies.svg").read_text()
+    assert all(label in texts for label in ("time to first token (ms)", "whole request (ms)", "inf requests/s"))
+
+
 def test_serve_asks_the_server_how_long_words_are(tiny_server: Server, tmp_path: Path) -> None:
     flags = ("--backend", "openai-chat", "--request-rate", "200", "--burstiness", "2")
     result = bench_serve(tiny_server, tmp_path, *flags)

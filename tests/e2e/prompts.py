@@ -1,4 +1,4 @@
-"""Sixteen varied prompts."""
+"""Varied prompts."""
 
 from __future__ import annotations
 
@@ -19,4 +19,23 @@ PROMPTS = (
     "In 1969, Apollo 11 landed on the Moon. " * 12,
     "a",
     "Roses are red,\nViolets are blue,\n",
+)
+
+MORE_PROMPTS = (
+    "To be, or not to be,",
+    "import numpy as np\n\ndef softmax(x):",
+    "La capitale de l'Allemagne est",
+    "Q: How many legs does a spider have?\nA:",
+    "<|im_start|>system\nYou are a pirate.<|im_end|>\n<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n",
+    "The three laws of thermodynamics are:\n1.",
+    "for i in range(10):\n    print(",
+    "Monday, Tuesday, Wednesday,",
+    "Привет, как",
+    "x^2 + 2x + 1 =",
+    "Recipe: Pancakes\n\nIngredients:\n-",
+    "<html>\n<head>\n<title>",
+    "0 1 0 1 0 1 0 1 0 1 0",
+    "She opened the door and saw " * 20,
+    " ",
+    "🙂 🙃 🙂 🙃",
 )

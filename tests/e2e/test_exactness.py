@@ -11,7 +11,7 @@ import torch
 from corefw.engine.llm_engine import LLMEngine
 from corefw.messages.sampling import SamplingParams
 from tests.e2e.driver import open_engine, renderer_of, request, run, tokens
-from tests.e2e.prompts import PROMPTS
+from tests.e2e.prompts import MORE_PROMPTS, PROMPTS
 from tests.e2e.reference import forced_logits, greedy, reference_model
 
 pytestmark = pytest.mark.model
@@ -43,6 +43,16 @@ def outputs(engine: LLMEngine, prompts: list[list[int]]) -> dict[str, list[int]]
 def test_free_running_greedy_equals_transformers(outputs, prompts, reference) -> None:
     expected = greedy(reference, prompts, NUM_TOKENS)
     for index, text in enumerate(PROMPTS):
+        assert outputs[str(index)] == expected[index], text
+
+
+@pytest.mark.slow
+def test_free_running_greedy_equals_transformers_for_more_prompts(engine, reference) -> None:
+    renderer = renderer_of(engine.config)
+    prompts = [renderer.render_text(text, param="prompt") for text in MORE_PROMPTS]
+    outputs = tokens(engine, [request(str(i), ids) for i, ids in enumerate(prompts)])
+    expected = greedy(reference, prompts, NUM_TOKENS)
+    for index, text in enumerate(MORE_PROMPTS):
         assert outputs[str(index)] == expected[index], text
 
 

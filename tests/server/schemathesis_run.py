@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,11 +19,11 @@ CHECKS = (
     "unsupported_method",
     "allow_header_conformance",
 )
-MIN_CASES = 300
+_CASES = re.compile(r"(\d+) generated, \1 passed")
 
 
-def check_server(url: str, directory: Path, *flags: str, max_examples: int, limit_s: float) -> str:
-    """Run all checks, always with the same requests; returns what schemathesis says.
+def check_server(url: str, directory: Path, *flags: str, max_examples: int, limit_s: float) -> int:
+    """Run all checks, always with the same requests; returns how many requests there were.
 
     Args:
         url: of the server.
@@ -33,7 +34,10 @@ def check_server(url: str, directory: Path, *flags: str, max_examples: int, limi
     """
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json", "--checks", ",".join(CHECKS)]
     command += ["--max-examples", str(max_examples), "--generation-deterministic"]
-    command += ["--continue-on-failure", "--no-color", *flags]
+    # Many of the bodies that are drawn are thrown away, as they break a rule of the schema: slow, but no failure.
+    command += ["--suppress-health-check", "all", "--continue-on-failure", "--no-color", *flags]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=limit_s, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    cases = _CASES.search(done.stdout)
+    assert cases is not None, done.stdout
+    return int(cases[1])

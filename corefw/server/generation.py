@@ -15,7 +15,7 @@ from corefw.frontend.merging import merge
 from corefw.messages.outputs import FinishReason
 from corefw.messages.sampling import SamplingParams
 from corefw.server.observation import ObservedRequest
-from corefw.server.protocol.sampling import GenerationFields
+from corefw.server.protocol.generation_fields import GenerationFields
 from corefw.server.request_id import clean_id
 
 if TYPE_CHECKING:

@@ -88,7 +88,7 @@ class ApiDocument:
         needs_key = self._has_key and not is_open
         common = {status: {"$ref": f"#/components/responses/{name}"} for name, status, _ in _common(needs_key)}
         responses = {str(status): response for status, response in common.items()} | operation.get("responses", {})
-        security = {"security": [{_KEY_SCHEME: []}] if needs_key else []} if self._has_key else {}
+        security: dict[str, Any] = {"security": [{_KEY_SCHEME: []}] if needs_key else []} if self._has_key else {}
         return {"tags": [endpoint.name], **operation, **security, "responses": dict(sorted(responses.items()))}
 
 

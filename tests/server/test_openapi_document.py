@@ -25,7 +25,7 @@ from corefw.server.openapi_document import ApiDocument
 from corefw.server.protocol.chat import CHAT_REQUEST
 from corefw.server.protocol.completions import COMPLETION_REQUEST
 from corefw.server.protocol.fields import RequestShape
-from corefw.server.protocol.sampling import GenerationFields
+from corefw.server.protocol.generation_fields import GenerationFields
 from tests.server.serving import Running, builtin_endpoints, scripted, serving
 
 METHODS = {"get", "head", "post", "put", "delete", "options", "patch", "trace"}

@@ -15,13 +15,13 @@ from corefw.server.protocol.answers import PromptLogprobsBody, Usage
 from corefw.server.protocol.chat_messages import MESSAGES_SCHEMA
 from corefw.server.protocol.documented import documented
 from corefw.server.protocol.fields import RequestShape
-from corefw.server.protocol.sampling import (
+from corefw.server.protocol.generation_fields import (
     HARMLESS_FIELDS,
     UNSUPPORTED_FIELDS,
     GenerationFields,
     check_num_logprobs,
-    sampling_params,
 )
+from corefw.server.protocol.sampling import sampling_params
 
 __all__ = [
     "CHAT_REQUEST",

@@ -13,15 +13,15 @@ from corefw.messages.sampling import ALL_LOGPROBS, SamplingParams
 from corefw.server.protocol.answers import PromptLogprobsBody, Usage
 from corefw.server.protocol.documented import documented, or_null
 from corefw.server.protocol.fields import RequestShape
-from corefw.server.protocol.prompt_embeds import PROMPT_EMBEDS_SCHEMAS
-from corefw.server.protocol.prompts import PROMPT_SCHEMAS
-from corefw.server.protocol.sampling import (
+from corefw.server.protocol.generation_fields import (
     HARMLESS_FIELDS,
     UNSUPPORTED_FIELDS,
     GenerationFields,
     check_num_logprobs,
-    sampling_params,
 )
+from corefw.server.protocol.prompt_embeds import PROMPT_EMBEDS_SCHEMAS
+from corefw.server.protocol.prompts import PROMPT_SCHEMAS
+from corefw.server.protocol.sampling import sampling_params
 
 __all__ = [
     "COMPLETION_REQUEST",

@@ -50,3 +50,17 @@ class OpProvider(ABC):
     @abstractmethod
     def kernel(self, request: OpRequest) -> Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]:
         """The kernel, after ``supports`` said yes."""
+
+    def prepare_weight(self, request: OpRequest, weight: torch.Tensor) -> torch.Tensor:
+        """A loaded weight in the layout that the kernel likes best. Called once a layer, after all weights are loaded.
+
+        Args:
+            request: for which this provider's kernel was bound.
+            weight: as the op has it; the layer forgets it when another tensor is returned.
+
+        Returns:
+            what the layer will hand to the kernel from now on. The kernel must go on taking plain weights, too: those
+            that something else shares (tied embeddings) are never prepared.
+        """
+        del request
+        return weight

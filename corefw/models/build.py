@@ -11,6 +11,7 @@ from torch import nn
 from corefw.interfaces.attention import AttentionRequest
 from corefw.interfaces.model import ModelRequest
 from corefw.models.layers.context import BuildContext, TensorParallel
+from corefw.models.layers.product import prepare_weights
 from corefw.models.ops.binder import OpBinder
 from corefw.models.registry import NATIVE, model_class
 from corefw.models.shape import has_sliding_window, head_size
@@ -74,6 +75,7 @@ def build_model(config: EngineConfig, build: BuildContext, plugins: PluginManage
     loader = plugins.get("model_loaders", info.loader)()
     model.load_weights(loader.weights(info, build.dtype))
     built: nn.Module = model.eval().requires_grad_(False)
+    prepare_weights(built)
     return built
 
 

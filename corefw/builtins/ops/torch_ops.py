@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from corefw.builtins.ops.packed_linear import can_pack, pack, packed_linear
 from corefw.builtins.ops.row_tiles import choose_tiles, matmul_rows
 from corefw.interfaces.op_provider import OpProvider, OpRequest
 from corefw.models.ops import definitions
@@ -48,7 +49,20 @@ class TorchOps(OpProvider):
             return _tiled_linear(request.shape["in_features"], request.shape["out_features"])
         if request.batch_invariant:
             return _IN_ORDER.get(request.op, _KERNELS[request.op])
-        return _KERNELS[request.op]
+        return packed_linear() if _is_packed(request) else _KERNELS[request.op]
+
+    def prepare_weight(self, request: OpRequest, weight: torch.Tensor) -> torch.Tensor:
+        return pack(weight) if _is_packed(request) else weight
+
+
+def _is_packed(request: OpRequest) -> bool:
+    """In bfloat16 on a CPU that has it. Where results mustn't depend on the batch, tiles of plain weights are used."""
+    return (
+        request.op == "linear"
+        and (request.device_type, request.dtype) == ("cpu", "bfloat16")
+        and not request.batch_invariant
+        and can_pack()
+    )
 
 
 def _tiled_linear(in_features: int, out_features: int) -> Callable[..., torch.Tensor]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import nn
 
 from corefw.models.layers.context import BuildContext
 from corefw.models.layers.parameter import Parameter, Piece, whole
+from corefw.models.layers.product import ProductLayer
 from corefw.models.layers.sharding import Split, split_evenly
 
 __all__ = ["ColumnParallelLinear", "MergedColumnParallelLinear", "QKVParallelLinear", "RowParallelLinear"]
@@ -29,7 +29,7 @@ def _rows(in_features: int, outputs: Mapping[str, Split]) -> tuple[dict[str, Pie
     return weight, bias
 
 
-class MergedColumnParallelLinear(nn.Module):
+class MergedColumnParallelLinear(ProductLayer):
     """Several linear layers of the same input in one product; each is cut by its own outputs.
 
     Args:
@@ -42,9 +42,8 @@ class MergedColumnParallelLinear(nn.Module):
     def __init__(self, in_features: int, outputs: Mapping[str, Split], *, bias: bool, build: BuildContext) -> None:
         super().__init__()
         weight, bias_pieces = _rows(in_features, outputs)
-        self.weight = Parameter(weight, build)
+        self._bind(Parameter(weight, build), build)
         self.bias = Parameter(bias_pieces, build) if bias else None
-        self._linear = build.binder.bind("linear", in_features=in_features, out_features=self.weight.shape[0])
 
     def forward(self, input_TE: torch.Tensor) -> torch.Tensor:
         """[T, in] → [T, this rank's outputs]."""
@@ -87,7 +86,7 @@ class QKVParallelLinear(MergedColumnParallelLinear):
         return query, key, value
 
 
-class RowParallelLinear(nn.Module):
+class RowParallelLinear(ProductLayer):
     """A linear layer cut by its inputs: every rank has a partial sum of all outputs, which are then added up.
 
     Args:
@@ -99,9 +98,8 @@ class RowParallelLinear(nn.Module):
 
     def __init__(self, input: Split, out_features: int, *, bias: bool, build: BuildContext) -> None:
         super().__init__()
-        self.weight = Parameter({"": Piece((out_features, input.total), 1, input)}, build)
+        self._bind(Parameter({"": Piece((out_features, input.total), 1, input)}, build), build)
         self.bias = Parameter(whole(out_features), build) if bias else None
-        self._linear = build.binder.bind("linear", in_features=input.size, out_features=out_features)
         self._tp = build.tp
 
     def forward(self, input_TI: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ from torch import nn
 
 from corefw.models.layers.context import BuildContext
 from corefw.models.layers.parameter import Parameter, Piece
+from corefw.models.layers.product import ProductLayer
 from corefw.models.layers.sharding import split_padded
 
 __all__ = ["ParallelLMHead", "VocabParallelEmbedding"]
@@ -36,7 +37,7 @@ class VocabParallelEmbedding(nn.Module):
         return self._tp.all_reduce(part.masked_fill(foreign.unsqueeze(-1), 0))
 
 
-class ParallelLMHead(nn.Module):
+class ParallelLMHead(ProductLayer):
     """Hidden vector → logits of the whole vocabulary, on every rank.
 
     Args:
@@ -58,8 +59,7 @@ class ParallelLMHead(nn.Module):
     ) -> None:
         super().__init__()
         split = split_padded(vocab_size, build.tp)
-        self.weight = tied.weight if tied else Parameter({"": Piece((vocab_size, width), 0, split)}, build)
-        self._linear = build.binder.bind("linear", in_features=width, out_features=split.padded_size)
+        self._bind(tied.weight if tied else Parameter({"": Piece((vocab_size, width), 0, split)}, build), build)
         self._tp = build.tp
         self._vocab_size = vocab_size
         self._soft_cap = soft_cap

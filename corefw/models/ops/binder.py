@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from corefw.interfaces.op_provider import OpProvider, OpRequest
 from corefw.interfaces.selection import Selection
@@ -12,6 +12,9 @@ from corefw.models.ops.kernels import fit_kernel
 from corefw.models.ops.schema import Op, get_op
 from corefw.models.ops.traced import traced_face
 from corefw.plugin_system.selection import select
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["OpBinder"]
 
@@ -35,6 +38,7 @@ class OpBinder:
         self._batch_invariant = batch_invariant
         self._bound: dict[tuple[object, ...], Callable[..., Any]] = {}
         self._selections: dict[tuple[object, ...], Selection] = {}
+        self._chosen: dict[tuple[object, ...], tuple[OpProvider, OpRequest]] = {}
 
     @property
     def selections(self) -> tuple[Selection, ...]:
@@ -53,10 +57,15 @@ class OpBinder:
             ConfigError: no provider has a kernel; names each reason.
             PluginError: the op is unknown, or the kernel's parameters don't fit.
         """
-        key = (op, *sorted(shape.items()))
+        key = _key(op, shape)
         if (key, mode) not in self._bound:
             self._bound[key, mode] = self._resolve(get_op(op), mode, key, shape)
         return self._bound[key, mode]
+
+    def prepare_weight(self, op: str, weight: torch.Tensor, **shape: int) -> torch.Tensor:
+        """The weight as the kernel that was bound for this op and shape likes it best; see ``OpProvider``."""
+        provider, request = self._chosen[_key(op, shape)]
+        return provider.prepare_weight(request, weight)
 
     def _resolve(self, op: Op, mode: str, key: tuple[object, ...], shape: dict[str, int]) -> Callable[..., Any]:
         request = OpRequest(
@@ -69,8 +78,13 @@ class OpBinder:
         selection = select(_title(op.name, shape), [(p.name, _asking(p, request)) for p in self._providers])
         self._selections[key] = selection
         provider = next(p for p in self._providers if p.name == selection.chosen)
+        self._chosen[key] = provider, request
         kernel = fit_kernel(op.name, op.parameters, provider.kernel(request))
         return traced_face(op, request, provider.name, kernel) if mode == "traced" else kernel
+
+
+def _key(op: str, shape: dict[str, int]) -> tuple[object, ...]:
+    return (op, *sorted(shape.items()))
 
 
 def _asking(provider: OpProvider, request: OpRequest) -> Callable[[], str | None]:

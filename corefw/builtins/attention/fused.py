@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from corefw.builtins.attention.metadata import Span, TorchMetadata
-from corefw.builtins.attention.pages import block_rows, gather_pages
+from corefw.builtins.attention.pages import block_rows, gather_blocks
 from corefw.interfaces.attention import AttentionLayerSpec
 
 __all__ = ["fused_attention"]
@@ -26,16 +26,17 @@ class _Group:
     """Requests that are computed by one call.
 
     Attributes:
-        tokens: [N·S] their tokens.
+        tokens: [N·S] their tokens; None when they are all tokens of the step, in order.
         num_requests: N.
         num_keys: L.
         page_rows: see ``block_rows``.
-        blank: rows of the gathered [N·K·L, 2·D] that hold no token of the request.
+        blank: rows of the gathered blocks, seen as [N·K·L', 2·D] with L' up to the last block's end, that hold no token
+            of the request.
         visible: [N, 1, S, L] keys that a query sees; None when it sees all, or by ``causal``.
         causal: the request's first tokens: query i sees keys up to i.
     """
 
-    tokens: torch.Tensor
+    tokens: torch.Tensor | None
     num_requests: int
     num_keys: int
     page_rows: torch.Tensor
@@ -50,16 +51,25 @@ def fused_attention(
     """[T, H, D]; tokens beyond the batch get zeros."""
     key = ("fused", layer.num_kv_heads, layer.sliding_window)
     groups = metadata.plan(key, lambda: _plan(metadata, layer))
+    if len(groups) == 1 and groups[0].tokens is None and query_THD.shape[0] == metadata.num_tokens:
+        return _attend(query_THD, pages, groups[0], layer)
     out_THD = torch.zeros_like(query_THD, memory_format=torch.contiguous_format)
     for group in groups:
-        kv = gather_pages(pages, group.page_rows, group.num_requests, group.num_keys).to(query_THD.dtype)
-        if group.blank is not None:
-            kv.view(-1, kv.shape[-1]).index_fill_(0, group.blank, 0.0)  # what lies there may be NaN
-        taken = query_THD.index_select(0, group.tokens)
-        attend = _one_token_each if taken.shape[0] == group.num_requests else _one_request
-        mixed = attend(taken, kv[..., : layer.head_size], kv[..., layer.head_size :], group, layer)
-        out_THD.index_copy_(0, group.tokens, mixed)
+        if group.tokens is None:
+            out_THD[: metadata.num_tokens] = _attend(query_THD[: metadata.num_tokens], pages, group, layer)
+        else:
+            mixed = _attend(query_THD.index_select(0, group.tokens), pages, group, layer)
+            out_THD.index_copy_(0, group.tokens, mixed)
     return out_THD
+
+
+def _attend(query: torch.Tensor, pages: torch.Tensor, group: _Group, layer: AttentionLayerSpec) -> torch.Tensor:
+    kv = gather_blocks(pages, group.page_rows, group.num_requests).to(query.dtype)
+    if group.blank is not None:
+        kv.view(-1, kv.shape[-1]).index_fill_(0, group.blank, 0.0)  # what lies there may be NaN
+    kv = kv[:, :, : group.num_keys]
+    attend = _one_token_each if query.shape[0] == group.num_requests else _one_request
+    return attend(query, kv[..., : layer.head_size], kv[..., layer.head_size :], group, layer)
 
 
 def _one_token_each(
@@ -110,6 +120,7 @@ def _num_keys(span: Span, layer: AttentionLayerSpec) -> int:
 
 def _group(metadata: TorchMetadata, layer: AttentionLayerSpec, spans: list[Span]) -> _Group:
     table, block_size = metadata.block_table, metadata.block_size
+    spans = sorted(spans, key=lambda span: span.start)
     first_blocks = [_first_key(span, layer) // block_size for span in spans]
     num_keys = max(span.length - first * block_size for span, first in zip(spans, first_blocks, strict=True))
     rows = torch.tensor([span.row for span in spans], device=table.device)
@@ -122,12 +133,16 @@ def _group(metadata: TorchMetadata, layer: AttentionLayerSpec, spans: list[Span]
         visible &= key[:, None] > position[:, :, None] - layer.sliding_window
     unused = key >= length
     causal = len(spans) == 1 and num_keys == spans[0].num_tokens > 1 and _sees_all(spans[0], layer)
+    num_blocks = -(-num_keys // block_size)
+    unused = F.pad(unused, (0, num_blocks * block_size - num_keys))
     blank = unused[:, None].expand(-1, layer.num_kv_heads, -1).flatten().nonzero().flatten()
+    tokens = (torch.tensor([span.start for span in spans])[:, None] + offset).flatten()
+    in_order = torch.equal(tokens, torch.arange(metadata.num_tokens))
     return _Group(
-        tokens=(torch.tensor([span.start for span in spans])[:, None] + offset).flatten().to(table.device),
+        tokens=None if in_order else tokens.to(table.device),
         num_requests=len(spans),
         num_keys=num_keys,
-        page_rows=block_rows(table.index_select(0, rows), first_blocks, -(-num_keys // block_size), layer.num_kv_heads),
+        page_rows=block_rows(table.index_select(0, rows), first_blocks, num_blocks, layer.num_kv_heads),
         blank=blank.to(table.device) if blank.numel() else None,
         visible=None if causal or bool(visible.all()) else visible.unsqueeze(1).to(table.device),
         causal=causal,

@@ -11,7 +11,7 @@ import torch
 
 from corefw.interfaces.kv_cache import INT8_SCALE_BYTES
 
-__all__ = ["block_rows", "gather_pages", "write_pages"]
+__all__ = ["block_rows", "gather_blocks", "gather_pages", "write_pages"]
 
 
 def write_pages(
@@ -52,12 +52,17 @@ def block_rows(
     return (blocks[:, None, :] * num_kv_heads + heads_K[:, None]).flatten()
 
 
-def gather_pages(pages: torch.Tensor, rows: torch.Tensor, num_requests: int, num_keys: int) -> torch.Tensor:
-    """Copy pages out of the cache: [N, K, L, 2·D], contiguous, L cut to ``num_keys``; int8 becomes float32."""
+def gather_blocks(pages: torch.Tensor, rows: torch.Tensor, num_requests: int) -> torch.Tensor:
+    """Copy whole blocks out of the cache: [N, K, L, 2·D], contiguous, L a multiple of B; int8 becomes float32."""
     num_kv_heads, width = pages.shape[1], pages.shape[3]
     taken = pages.view(-1, pages.shape[2] * width).index_select(0, rows)
-    rows_NKLW = taken.view(num_requests, num_kv_heads, -1, width)[:, :, :num_keys]
-    return _dequantise(rows_NKLW) if pages.dtype == torch.int8 else rows_NKLW.contiguous()
+    rows_NKLW = taken.view(num_requests, num_kv_heads, -1, width)
+    return _dequantise(rows_NKLW) if pages.dtype == torch.int8 else rows_NKLW
+
+
+def gather_pages(pages: torch.Tensor, rows: torch.Tensor, num_requests: int, num_keys: int) -> torch.Tensor:
+    """The same with L cut to ``num_keys``, contiguous."""
+    return gather_blocks(pages, rows, num_requests)[:, :, :num_keys].contiguous()
 
 
 def _quantise(both_TK2D: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

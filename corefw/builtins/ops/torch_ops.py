@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from corefw.builtins.ops import half_precision
 from corefw.builtins.ops.packed_linear import can_pack, pack, packed_linear
 from corefw.builtins.ops.row_tiles import choose_tiles, matmul_rows
 from corefw.interfaces.op_provider import OpProvider, OpRequest
@@ -27,6 +28,7 @@ _KERNELS: dict[str, Callable[..., Any]] = {
     "soft_cap": definitions.soft_cap,
     "rotary_embedding": definitions.rotary_embedding,
 }
+_HALF_PRECISION: dict[str, Callable[..., Any]] = {"rotary_embedding": half_precision.rotary_embedding}
 _ROWWISE_IN_ANY_DTYPE = frozenset({"embedding", "rotary_embedding"})
 
 
@@ -49,7 +51,10 @@ class TorchOps(OpProvider):
             return _tiled_linear(request.shape["in_features"], request.shape["out_features"])
         if request.batch_invariant:
             return _IN_ORDER.get(request.op, _KERNELS[request.op])
-        return packed_linear() if _is_packed(request) else _KERNELS[request.op]
+        if _is_packed(request):
+            return packed_linear()
+        halves = _HALF_PRECISION if request.dtype in ("bfloat16", "float16") else {}
+        return halves.get(request.op, _KERNELS[request.op])
 
     def prepare_weight(self, request: OpRequest, weight: torch.Tensor) -> torch.Tensor:
         return pack(weight) if _is_packed(request) else weight

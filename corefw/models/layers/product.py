@@ -26,14 +26,15 @@ class ProductLayer(nn.Module):
     def _bind(self, weight: Parameter, build: BuildContext) -> None:
         self.weight = weight
         out_features, in_features = weight.shape
-        self._shape = {"in_features": in_features, "out_features": out_features}
         self._binder = build.binder
-        self._linear = build.binder.bind("linear", **self._shape)
+        self._linear = build.binder.bind("linear", in_features=in_features, out_features=out_features)
 
     def prepare_weight(self) -> None:
         """Let the kernel's provider lay the loaded weight out; the plain one is forgotten. Called once."""
-        prepared = self._binder.prepare_weight("linear", self.weight.data, **self._shape)
-        if prepared is not self.weight.data:
+        plain = self.weight.data
+        out_features, in_features = plain.shape
+        prepared = self._binder.prepare_weight("linear", plain, in_features=in_features, out_features=out_features)
+        if prepared is not plain:
             del self._parameters["weight"]
             self.weight = prepared
 

@@ -58,7 +58,7 @@ class CompletionLogprobsWriter:
     """Entries of one choice of a completion; remembers how far its text has come.
 
     Args:
-        as_ids: write a token as ``token_id:N``.
+        as_ids: write a token as ``token_id:N``; without it, a part of a character is ``bytes:\\xf0\\x9f``.
         num_chars: length of the text before the first entry.
         is_hidden: tells tokens that the text leaves out, if there can be any.
         num_top: so many (-1: all) of the most likely tokens are written, and the chosen one.
@@ -80,12 +80,12 @@ class CompletionLogprobsWriter:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def write_prompt(
-        self, first: tuple[int, str], entries: Sequence[TokenLogprob | None], offsets: Sequence[int]
+        self, first: tuple[int, bytes], entries: Sequence[TokenLogprob | None], offsets: Sequence[int]
     ) -> CompletionLogprobs:
-        """An echoed prompt: id and text of its first token, which has no entry, the others' entries, all offsets."""
+        """An echoed prompt: id and bytes of its first token, which has no entry, the others' entries, all offsets."""
         known = [entry for entry in entries if entry is not None]
         return CompletionLogprobs(
-            tokens=[_token(*first, self._as_ids), *(_token(e.token_id, e.token, self._as_ids) for e in known)],
+            tokens=[self._name(*first), *(self._name(entry.token_id, entry.bytes) for entry in known)],
             token_logprobs=[None, *(_finite(entry.logprob) for entry in known)],
             top_logprobs=[None, *map(self._top, known)],
             text_offset=list(offsets),
@@ -94,7 +94,7 @@ class CompletionLogprobsWriter:
     def write(self, entries: Sequence[TokenLogprob]) -> CompletionLogprobs:
         """The next entries."""
         return CompletionLogprobs(
-            tokens=[_token(entry.token_id, entry.token, self._as_ids) for entry in entries],
+            tokens=[self._name(entry.token_id, entry.bytes) for entry in entries],
             token_logprobs=[_finite(entry.logprob) for entry in entries],
             top_logprobs=[self._top(entry) for entry in entries],
             text_offset=[self._offset(entry) for entry in entries],
@@ -102,10 +102,21 @@ class CompletionLogprobsWriter:
 
     def _top(self, entry: TokenLogprob) -> dict[str, float]:
         shown = entry.top if self._num_top == ALL_LOGPROBS else entry.top[: self._num_top]
-        top = {_token(i, token, self._as_ids): _finite(logprob) for i, token, _, logprob in shown}
+        top: dict[str, float] = {}
         # The chosen token is always there, even where it isn't among the most likely ones.
-        top.setdefault(_token(entry.token_id, entry.token, self._as_ids), _finite(entry.logprob))
+        for token_id, raw, logprob in (*((i, raw, p) for i, _, raw, p in shown), _chosen(entry)):
+            # They fall, so of two ids with one text the more likely counts.
+            top.setdefault(self._name(token_id, raw), _finite(logprob))
         return top
+
+    def _name(self, token_id: int, raw: bytes) -> str:
+        """A token as text. Parts of characters would all read alike, so they show their bytes, as OpenAI's do."""
+        if self._as_ids:
+            return _as_id(token_id)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
 
     def _offset(self, entry: TokenLogprob) -> int:
         offset = self._num_chars
@@ -115,7 +126,15 @@ class CompletionLogprobsWriter:
 
 
 def _token(token_id: int, token: str, as_ids: bool) -> str:
-    return f"token_id:{token_id}" if as_ids else token
+    return _as_id(token_id) if as_ids else token
+
+
+def _as_id(token_id: int) -> str:
+    return f"token_id:{token_id}"
+
+
+def _chosen(entry: TokenLogprob) -> tuple[int, bytes, float]:
+    return entry.token_id, entry.bytes, entry.logprob
 
 
 def _finite(logprob: float) -> float:

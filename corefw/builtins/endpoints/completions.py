@@ -258,7 +258,7 @@ class _Parts:
         choice.text = prompt.echo.text + choice.text
         if self._fields.logprobs is None or update.prompt_logprobs is None:
             return
-        first = prompt.ids[0], self._tokenizer.token_bytes(prompt.ids[0]).decode("utf-8", "replace")
+        first = prompt.ids[0], self._tokenizer.token_bytes(prompt.ids[0])
         whole = self._writer(choice.index).write_prompt(first, update.prompt_logprobs, prompt.echo.offsets)
         if choice.logprobs is not None:
             _append(whole, choice.logprobs)

@@ -30,6 +30,7 @@ _NPY_HEADER = re.compile(
     rb"\{\s*'descr':\s*'([^']{1,40})',\s*'fortran_order':\s*(True|False),\s*'shape':\s*\(([0-9, ]{0,80})\),?\s*\}\s*"
 )
 _ZIP_MAGIC = b"PK\x03\x04"
+_ZIP_ENTRY_MAGIC = b"PK\x01\x02"
 _MAX_HEADER_BYTES = 4096
 _MAX_ENTRIES = 64
 _NPY_DTYPES = {"<f4": "float32", "<f2": "float16"}
@@ -38,6 +39,8 @@ _TORCH_DTYPES = {"FloatStorage": "float32", "HalfStorage": "float16", "BFloat16S
 _WIDTHS = {"float32": 4, "float16": 2, "bfloat16": 2}
 _DTYPES_IN_WORDS = "float32, float16 or bfloat16 (.npy: little-endian float32 or float16)"
 _MAX_DIM = 2**40
+_MAX_DIMS = 32
+_NOT_ONE_TENSOR = "its zip archive isn't what torch.save makes of one tensor"
 # What zipfile raises for damaged, encrypted and unusual archives, and pickletools for what is no pickle.
 _ARCHIVE_ERRORS = (
     zipfile.BadZipFile, struct.error, ValueError, LookupError, EOFError, OSError, RuntimeError, OverflowError,
@@ -67,6 +70,8 @@ def _floats(dtype: str | None, shape: tuple[int, ...], data: memoryview) -> _Flo
     """Exactly so many numbers as the shape says."""
     if dtype is None:
         raise UnreadableError(f"its numbers must be {_DTYPES_IN_WORDS}")
+    if len(shape) > _MAX_DIMS:
+        raise UnreadableError(f"it has {len(shape)} dimensions")
     if any(extent > _MAX_DIM for extent in shape) or math.prod(shape) * _WIDTHS[dtype] != len(data):
         raise UnreadableError("its data doesn't have the size that its header says; it is cut off or damaged")
     if dtype == "bfloat16":
@@ -117,6 +122,9 @@ def _read_safetensors(data: bytes) -> _Floats:
 
 def _read_torch(data: bytes) -> _Floats:
     """Format: a zip archive; see ``torch.serialization``."""
+    # The library would make an object of every entry before anybody can count them.
+    if data.count(_ZIP_ENTRY_MAGIC) > _MAX_ENTRIES:
+        raise UnreadableError(_NOT_ONE_TENSOR)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return _read_archive(archive)
@@ -127,10 +135,10 @@ def _read_torch(data: bytes) -> _Floats:
 
 
 def _read_archive(archive: zipfile.ZipFile) -> _Floats:
-    entries = {info.filename.partition("/")[2]: info for info in archive.infolist()[: _MAX_ENTRIES + 1]}
+    entries = {info.filename.partition("/")[2]: info for info in archive.infolist()}
     pickled = entries.get("data.pkl")
-    if len(entries) > _MAX_ENTRIES or pickled is None:
-        raise UnreadableError("its zip archive isn't what torch.save makes of one tensor")
+    if pickled is None:
+        raise UnreadableError(_NOT_ONE_TENSOR)
     if any(info.compress_type != zipfile.ZIP_STORED for info in entries.values()):
         raise UnreadableError("its zip archive is compressed, which that of torch.save never is")
     if pickled.file_size > _MAX_HEADER_BYTES:

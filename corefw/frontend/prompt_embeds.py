@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from corefw.errors import ContextLengthError, RequestError
+from corefw.errors import RequestError
 from corefw.frontend.embeds_formats import FORMATS, UnreadableError, read_floats
 from corefw.messages.arrays import Array
 from corefw.messages.request import PLACEHOLDER_ID, EmbeddingSpan
@@ -24,7 +23,7 @@ __all__ = ["EmbeddedPrompt", "PromptEmbeds", "check_embeds_params", "without_fir
 
 # The largest finite numbers; what is beyond would become infinite in the model's arithmetic.
 _LARGEST = {"float32": float(np.finfo(np.float32).max), "float16": 65504.0, "bfloat16": 3.3895313892515355e38}
-# Each further output of a request takes a copy of its embeddings to the engine.
+# Each further output of a prompt takes a copy of its embeddings to the engine.
 MAX_COPIED_BYTES = 256 * 2**20
 
 
@@ -44,19 +43,17 @@ class PromptEmbeds:
         is_enabled: whether the operator allows them.
         width: elements of one.
         largest: bound on the size of an element.
-        max_positions: of a prompt.
     """
 
     is_enabled: bool
     width: int
     largest: float
-    max_positions: int
 
     @classmethod
     def of(cls, config: EngineConfig) -> PromptEmbeds:
         """What the model of a configuration takes."""
         width = config.model_info.hf_config.get("hidden_size") or 0
-        return cls(config.model.enable_prompt_embeds, int(width), _LARGEST[config.dtype], config.max_model_len)
+        return cls(config.model.enable_prompt_embeds, int(width), _LARGEST[config.dtype])
 
     def decode(self, encoded: str, *, param: str) -> EmbeddedPrompt:
         """A whole prompt from a file's bytes in base64.
@@ -66,10 +63,9 @@ class PromptEmbeds:
         """
         self._check_enabled(param)
         try:
-            values = read_floats(base64.b64decode(encoded, validate=True))
-        except (binascii.Error, ValueError) as error:
-            reason = error if isinstance(error, UnreadableError) else "it isn't valid base64"
-            raise RequestError(f"{param} must be base64 of {FORMATS}: {reason}", param=param) from None
+            values = read_floats(_decoded(encoded))
+        except UnreadableError as error:
+            raise RequestError(f"{param} must be base64 of {FORMATS}: {error}", param=param) from None
         return self._whole(self._checked(values, param))
 
     def whole(self, values: object, *, param: str = "prompt_embeds") -> EmbeddedPrompt:
@@ -131,11 +127,6 @@ class PromptEmbeds:
                 f"{param} must be of shape [positions, {self.width}] with at least one position, got {shown}",
                 param=param,
             )
-        if shape[0] > self.max_positions:
-            raise ContextLengthError(
-                f"{param} has {shape[0]} positions, but the context length is {self.max_positions} tokens; shorten it",
-                param=param,
-            )
         # One comparison finds NaN and infinities, too.
         if not (-self.largest <= values.min() and values.max() <= self.largest):
             raise RequestError(
@@ -147,7 +138,11 @@ class PromptEmbeds:
 
 
 def check_embeds_params(params: SamplingParams, spans: Sequence[EmbeddingSpan]) -> None:
-    """Refuse what a prompt with embeddings can't have.
+    """Refuse what prompts with embeddings can't have.
+
+    Args:
+        params: of the prompts.
+        spans: of all that are sent together.
 
     Raises:
         RequestError: log-probabilities of a prompt without ids, or more copies than memory is set aside for.
@@ -181,9 +176,16 @@ def _cut(span: EmbeddingSpan, num_rows: int, num_tokens: int) -> EmbeddingSpan:
     return EmbeddingSpan(offset=max(0, span.offset - num_tokens), values=values)
 
 
+def _decoded(encoded: str) -> bytes:
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except ValueError:
+        raise UnreadableError("it isn't valid base64") from None
+
+
 def _array(values: Any, param: str) -> npt.NDArray[np.float32]:
     """float32 of a numpy array or of a tensor, told by its methods: this room doesn't import torch."""
-    if hasattr(values, "detach"):
+    if hasattr(values, "is_floating_point") and values.is_floating_point():
         values = values.detach().float().cpu().numpy()
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.dtype.itemsize > 8:
         raise RequestError(f"{param} must be a numpy array or a tensor of floats [positions, width]", param=param)

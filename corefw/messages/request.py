@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -9,7 +11,7 @@ import msgspec
 from corefw.messages.arrays import Array
 from corefw.messages.sampling import SamplingParams
 
-__all__ = ["PLACEHOLDER_ID", "EmbeddingSpan", "EngineCoreRequest", "PlainDict"]
+__all__ = ["PLACEHOLDER_ID", "EmbeddingSpan", "EngineCoreRequest", "PlainDict", "spans_within"]
 
 # Stands in a prompt's ids where an embedding stands: an id of every vocabulary. Only the spans tell it from a token.
 PLACEHOLDER_ID = 0
@@ -33,6 +35,20 @@ class EmbeddingSpan(msgspec.Struct, frozen=True, kw_only=True):
     def stop(self) -> int:
         """The position behind the last one."""
         return self.offset + self.values.shape[0]
+
+
+def spans_within(spans: Sequence[EmbeddingSpan], start: int, stop: int) -> Iterator[tuple[EmbeddingSpan, int, int]]:
+    """The spans that reach into positions start to stop, each with the first of these and the one behind the last.
+
+    Args:
+        spans: by rising offset, without overlap.
+        start, stop: positions of the prompt.
+    """
+    for index in range(bisect_right(spans, start, key=lambda span: span.stop), len(spans)):
+        first, last = max(spans[index].offset, start), min(spans[index].stop, stop)
+        if first >= last:
+            return
+        yield spans[index], first, last
 
 
 class EngineCoreRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

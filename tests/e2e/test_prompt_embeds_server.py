@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import openai
 import pytest
 import torch
@@ -97,6 +98,23 @@ def test_the_beginning_can_be_cut_off(server: Server, rows: torch.Tensor) -> Non
     cut = complete(server, prompt_embeds=encoded(npy(rows.numpy())), truncate_prompt_tokens=7)
     assert cut["choices"][0]["token_ids"] == complete(server, prompt=IDS[-7:])["choices"][0]["token_ids"]
     assert cut["usage"]["prompt_tokens"] == 7
+
+
+def test_what_is_longer_than_the_context_can_be_cut_else_it_is_refused(server: Server, rows: torch.Tensor) -> None:
+    long = encoded(npy(np.concatenate([np.zeros((3000, rows.shape[1]), np.float32), rows.numpy()])))
+    cut = complete(server, prompt_embeds=long, truncate_prompt_tokens=len(IDS))
+    assert cut["choices"][0]["token_ids"] == complete(server, prompt=IDS)["choices"][0]["token_ids"]
+    answer = post(server, prompt_embeds=[long])
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "prompt_embeds[0]")
+
+
+def test_memory_for_copies_is_that_of_all_prompts_of_a_request_together(server: Server, rows: torch.Tensor) -> None:
+    megabytes = encoded(npy(np.zeros((2**20 // rows.shape[1], rows.shape[1]), np.float16)))  # 4 MiB in float32
+    answer = post(server, prompt_embeds=[megabytes, megabytes], n=48)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "n"
 
 
 def test_bad_embeddings_give_400_with_the_field_and_hurt_nobody(server: Server, rows: torch.Tensor) -> None:

@@ -51,6 +51,14 @@ def rezipped(data: bytes, changes: dict[str, bytes], compression: int = zipfile.
     return file.getvalue()
 
 
+def zip_directory(num_entries: int) -> bytes:
+    """An archive that is nothing but its directory."""
+    entry = b"PK\x01\x02" + struct.pack("<6H3I5H2I", 20, 20, *[0] * 7, 1, *[0] * 6) + b"a"
+    directory = entry * num_entries
+    end = struct.pack("<4H2IH", 0, 0, min(num_entries, 65535), min(num_entries, 65535), len(directory), 4, 0)
+    return b"PK\x03\x04" + directory + b"PK\x05\x06" + end
+
+
 class Exploit:
     """What unpickling it would call."""
 
@@ -91,7 +99,6 @@ def _bad() -> dict[str, bytes]:
         "npy, three dimensions": npy(good[None]),
         "npy with NaN": npy(np.where(np.arange(WIDTH) == 7, np.nan, good).astype(np.float32)),
         "npy with an infinity": npy(np.where(np.arange(WIDTH) == 7, -np.inf, good).astype(np.float32)),
-        "npy, far too many rows": npy(np.zeros((300, WIDTH), np.float16)),
         "safetensors, two tensors": safetensors(x=tensor, y=tensor.clone()),
         "safetensors, no tensor": safetensors_with_header({}),
         "safetensors of float64": safetensors(x=tensor.double()),
@@ -104,6 +111,9 @@ def _bad() -> dict[str, bytes]:
         ),
         "safetensors, a negative extent": safetensors_with_header({"x": {**entry, "shape": [-5, -48]}}, good.tobytes()),
         "safetensors, an extent that is text": safetensors_with_header({"x": {**entry, "shape": "5"}}, good.tobytes()),
+        "safetensors, a hundred dimensions": safetensors_with_header(
+            {"x": {**entry, "shape": [1] * 100, "data_offsets": [0, 4]}}, b"\0" * 4
+        ),
         "safetensors, nested": safetensors_with_header({"x": {"y": {"z": [[[[]]]]}}}),
         "torch, a list of tensors": torch_save([tensor]),
         "torch, a module": torch_save(torch.nn.Linear(2, 2)),
@@ -119,9 +129,10 @@ def _bad() -> dict[str, bytes]:
         "torch, big-endian": rezipped(saved, {"byteorder": b"big"}),
         "torch, compressed": rezipped(saved, {}, zipfile.ZIP_DEFLATED),
         "torch, cut off": saved[:-40],
+        "torch, a directory of many entries": zip_directory(num_entries=1000),
         "another zip archive": rezipped(saved, {})[:30] + b"\0" * 200,
     }
 
 
-# No file of embeddings of this width, for a context of 256 tokens.
+# No file of embeddings of this width.
 BAD = _bad()

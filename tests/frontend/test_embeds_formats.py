@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 from contextlib import suppress
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corefw.frontend.embeds_formats import UnreadableError, read_floats
-from tests.frontend.embeds_files import npy, safetensors, torch_save
+from tests.frontend.embeds_files import npy, safetensors, torch_save, zip_directory
 
 TENSOR = torch.randn(7, 5, generator=torch.Generator().manual_seed(1))
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -70,3 +71,14 @@ def test_damaged_files_are_read_or_refused_and_nothing_else(
     with suppress(UnreadableError):
         found = read_floats(cut)
     assert found is None or found.dtype == np.float32
+
+
+def test_an_archive_s_directory_takes_no_memory_before_it_is_refused() -> None:
+    data = zip_directory(num_entries=50_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnreadableError, match=r"isn't what torch\.save makes"):
+            read_floats(data)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from corefw.errors import ContextLengthError, RequestError
+from corefw.errors import RequestError
 from corefw.frontend.prompt_embeds import MAX_COPIED_BYTES, PromptEmbeds, check_embeds_params, without_first
 from corefw.messages.arrays import Array
 from corefw.messages.request import EmbeddingSpan
@@ -17,8 +17,8 @@ from corefw.messages.sampling import SamplingParams
 from corefw.testing.configs import fake_config
 from tests.frontend.embeds_files import BAD, WIDTH, npy
 
-MODEL = PromptEmbeds(is_enabled=True, width=WIDTH, largest=65504.0, max_positions=256)
-NARROW = PromptEmbeds(is_enabled=True, width=2, largest=65504.0, max_positions=8)
+MODEL = PromptEmbeds(is_enabled=True, width=WIDTH, largest=65504.0)
+NARROW = PromptEmbeds(is_enabled=True, width=2, largest=65504.0)
 
 
 def rows(*values: float) -> np.ndarray:
@@ -43,6 +43,11 @@ def test_text_that_is_no_base64_of_a_file_is_refused(text: str) -> None:
         MODEL.decode(text, param="prompt_embeds")
 
 
+def test_a_file_is_refused_for_what_is_wrong_with_it() -> None:
+    with pytest.raises(RequestError, match="100 dimensions"):
+        MODEL.decode(encoded(BAD["safetensors, a hundred dimensions"]), param="prompt_embeds")
+
+
 def test_a_model_that_takes_none_names_the_flag() -> None:
     reader = PromptEmbeds.of(fake_config())
     for read in (
@@ -54,12 +59,11 @@ def test_a_model_that_takes_none_names_the_flag() -> None:
             read()
 
 
-def test_width_and_context_are_those_of_the_model() -> None:
+def test_the_width_is_that_of_the_model() -> None:
     reader = PromptEmbeds.of(fake_config(enable_prompt_embeds=True))
     assert reader.whole(np.ones((3, 16), np.float32)).ids == [0, 0, 0]
-    with pytest.raises(ContextLengthError) as raised:
-        reader.whole(np.ones((600, 16), np.float32))
-    assert raised.value.param == "prompt_embeds"
+    with pytest.raises(RequestError, match=r"of shape \[positions, 16\]"):
+        reader.whole(np.ones((3, 15), np.float32))
 
 
 @pytest.mark.parametrize("value", [70000.0, -70000.0, np.inf, np.nan])
@@ -83,7 +87,11 @@ def test_arrays_and_tensors_of_any_float_are_taken(make: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [[[1.0, 2.0]], "text", None, np.ones((1, 2), int), torch.ones(1, 2)[0], np.array(1.0)]
+    "value",
+    [
+        *([[1.0, 2.0]], "text", None, np.ones((1, 2), int), torch.ones(1, 2)[0], np.array(1.0)),
+        *(torch.ones(1, 2, dtype=torch.int64), torch.ones(1, 2, dtype=torch.complex64), torch.nn.Linear(2, 2)),
+    ],
 )
 def test_what_is_no_matrix_of_floats_is_refused(value: object) -> None:
     with pytest.raises(RequestError) as raised:

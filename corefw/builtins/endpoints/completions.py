@@ -114,7 +114,9 @@ def _num_chars(prompt: str | list[int] | EncodedEmbeds) -> int:
 
 
 def _render_all(generation: Generation, prompts: Sequence[AnyPrompt]) -> list[_Rendered]:
-    return [_render_one(generation, path, prompt) for path, prompt in prompts]
+    rendered = [_render_one(generation, path, prompt) for path, prompt in prompts]
+    check_embeds_params(generation.params, [span for prompt in rendered for span in prompt.embeds])
+    return rendered
 
 
 def _render_one(generation: Generation, path: str, prompt: str | list[int] | EncodedEmbeds) -> _Rendered:
@@ -138,7 +140,6 @@ def _render_embeds(generation: Generation, path: str, prompt: EncodedEmbeds) -> 
         raise RequestError("a prompt given as embeddings has no text to repeat; leave out echo", param="echo")
     state, params = generation.state, generation.params
     read = PromptEmbeds.of(state.config).decode(prompt.text, param=path)
-    check_embeds_params(params, read.spans)
     kept = truncated(read.ids, params, state.engine.plan.max_model_len)
     return _Rendered(kept, None, without_first(read.spans, len(read.ids) - len(kept)))
 

@@ -20,6 +20,7 @@ from corefw import env
 from corefw.config.engine_config import HASH_ALGORITHMS
 from corefw.engine.request import Request
 from corefw.errors import ConfigError
+from corefw.messages.request import spans_within
 
 __all__ = [
     "ROOT_SEED",
@@ -144,11 +145,9 @@ def _embeds(request: Request, start: int, stop: int) -> Iterable[ExtraKey]:
 
     Only what lies inside the block counts, so prompts share what they have in common of a span.
     """
-    for span in request.prompt_embeds:
-        first, last = max(span.offset, start), min(span.stop, stop)
-        if first < last:
-            rows = span.values.rows(first - span.offset, last - span.offset)
-            yield b"embeds", struct.pack("<QQ", first - start, last - start) + rows
+    for span, first, last in spans_within(request.prompt_embeds, start, stop):
+        rows = span.values.rows(first - span.offset, last - span.offset)
+        yield b"embeds", struct.pack("<QQ", first - start, last - start) + rows
 
 
 class BlockHasher:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from corefw.errors import ConfigError
+from corefw.messages.request import spans_within
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
@@ -74,13 +75,11 @@ class HeldEmbeds:
 
     def _cut(self, spans: Sequence[EmbeddingSpan], start: int, stop: int, index: int) -> Iterator[PlacedEmbeds]:
         """Those at positions start to stop of a request; position ``start`` is the step's token ``index``."""
-        for span in spans:
-            first, last = max(span.offset, start), min(span.stop, stop)
-            if first < last:
-                rows = span.values.to_numpy()[first - span.offset : last - span.offset]
-                # A copy: the buffer is read-only, which a tensor can't be.
-                values = torch.from_numpy(rows.copy()).to(self._device)
-                yield PlacedEmbeds(index + first - start, values)
+        for span, first, last in spans_within(spans, start, stop):
+            rows = span.values.to_numpy()[first - span.offset : last - span.offset]
+            # A copy: the buffer is read-only, which a tensor can't be.
+            values = torch.from_numpy(rows.copy()).to(self._device)
+            yield PlacedEmbeds(index + first - start, values)
 
 
 def check_accepts_embeds(model: RunnableModel, config: EngineConfig) -> None:

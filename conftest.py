@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+from collections.abc import Iterator
+
+import pytest
 
 from corefw import env
 
@@ -11,3 +15,19 @@ os.environ.update(env.child_environment())
 
 # A shell starts what runs in its background with SIGINT ignored, and children inherit that; here they are to notice it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def untouched_loggers() -> Iterator[None]:
+    """A test that starts a server in this process leaves a handler, whose stream ends with the test."""
+    kept = {
+        name: (logging.getLogger(name).handlers, logging.getLogger(name).level) for name in ("corefw", "uvicorn.error")
+    }
+    of_root = logging.getLogger().handlers
+    yield
+    logging.captureWarnings(False)
+    logging.getLogger().handlers = of_root
+    for name, (handlers, level) in kept.items():
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = handlers, True
+        logger.setLevel(level)

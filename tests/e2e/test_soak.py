@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -16,6 +17,7 @@ from tests.sample_plugins.install import install_sample
 
 # A second thousand requests may not make a process this much larger than the first did: allocators keep some slack.
 GROWTH_LIMIT_BYTES = 12 * 2**20
+NUM_POOL_THREADS = 4  # of the front end: they render chats
 FLAGS = (
     "--dtype", "float32", "--served-model-name", "tiny", "--max-model-len", "200", "--max-num-seqs", "16",
     "--max-num-batched-tokens", "64", "--num-gpu-blocks-override", "40", "--scheduling-policy", "priority",
@@ -53,7 +55,7 @@ def _soak(server: Server, rounds: list[int]) -> list[dict[int, int]]:
     for seed, num_requests in enumerate(rounds):
         asyncio.run(storm(server.url, "tiny", num_requests, seed=seed, tally=tally))
         server.wait_idle(30)
-        assert _inside(server) == before
+        _assert_as_before(_inside(server), before)
         sizes.append({pid: _resident_bytes(pid) for pid in (server.process.pid, *server.children())})
     assert tally.wrong == []
     assert min(tally.num_answered, tally.num_left, tally.num_refused) > sum(rounds) / 30
@@ -74,7 +76,15 @@ def _warm_up(server: Server, tally: Tally) -> None:
     server.wait_idle(30)
 
 
-def _inside(server: Server) -> dict[str, object]:
+def _assert_as_before(now: dict[str, Any], before: dict[str, Any]) -> None:
+    """A pool starts each of its threads when it is first short of one; nothing else may grow."""
+    assert [now["tasks"], now["files"]] == [before["tasks"], before["files"]]
+    front_end, *others = [new - old for new, old in zip(now["threads"], before["threads"], strict=True)]
+    assert front_end <= NUM_POOL_THREADS
+    assert max(others) <= 0
+
+
+def _inside(server: Server) -> dict[str, Any]:
     """What a request that isn't over would add to."""
     pids = (server.process.pid, *server.children())
     return {

@@ -221,6 +221,15 @@ async def test_the_answer_to_a_cancelled_call_is_dropped(engine: AsyncEngine) ->
     assert (await engine.call("stats"))["num_running"] == 0
 
 
+_closing: set[asyncio.Task[None]] = set()
+
+
+def _close(stream: OutputStream) -> None:
+    """The coroutine is made when its time has come: the loop may end before."""
+    _closing.add(task := asyncio.create_task(stream.aclose()))
+    task.add_done_callback(_closing.discard)
+
+
 async def test_random_aborts_leave_no_request_and_no_block_behind(engine: AsyncEngine) -> None:
     rng = random.Random(1)
 
@@ -233,7 +242,7 @@ async def test_random_aborts_leave_no_request_and_no_block_behind(engine: AsyncE
             case "abort":
                 asyncio.get_running_loop().call_later(rng.random() * 0.1, stream.abort)
             case "close":
-                asyncio.get_running_loop().call_later(rng.random() * 0.1, asyncio.create_task, stream.aclose())
+                asyncio.get_running_loop().call_later(rng.random() * 0.1, _close, stream)
         return await collect(stream)
 
     async with asyncio.timeout(30):

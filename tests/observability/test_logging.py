@@ -6,7 +6,6 @@ import contextvars
 import json
 import logging
 import warnings
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,6 @@ from typing import Any
 import pytest
 
 from corefw.observability.logging import configure_logging, get_logger, set_request_id
-
-
-@pytest.fixture(autouse=True)
-def untouched_loggers() -> Iterator[None]:
-    kept = {
-        name: (logging.getLogger(name).handlers, logging.getLogger(name).level) for name in ("corefw", "uvicorn.error")
-    }
-    of_root = logging.getLogger().handlers
-    yield
-    logging.captureWarnings(False)
-    logging.getLogger().handlers = of_root
-    for name, (handlers, level) in kept.items():
-        logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = handlers, True
-        logger.setLevel(level)
 
 
 def test_a_line_names_level_and_process(capsys: pytest.CaptureFixture[str]) -> None:

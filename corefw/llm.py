@@ -155,6 +155,10 @@ class LLM:
             rendered.append(_Rendered(ids=ids))
         return self._run(rendered, sampling_params, use_tqdm, None)
 
+    def reset_prefix_cache(self) -> bool:
+        """Forget all prompts that the cache holds. False, and nothing is, where requests still hold blocks."""
+        return bool(self._running().core.call("reset_prefix_cache"))
+
     def close(self) -> None:
         """Free model and cache. May be called twice."""
         if self._engine is not None:

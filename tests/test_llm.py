@@ -94,6 +94,14 @@ def test_a_repeated_prompt_is_taken_from_the_cache(llm: LLM) -> None:
     assert first.num_cached_tokens < second.num_cached_tokens < len(second.prompt_token_ids)
 
 
+def test_after_a_reset_nothing_comes_from_the_cache(llm: LLM) -> None:
+    prompt = "what is forgotten has to be computed again, all of it"
+    llm.generate(prompt, GREEDY)
+    assert llm.generate(prompt, GREEDY)[0].num_cached_tokens > 0
+    assert llm.reset_prefix_cache()
+    assert llm.generate(prompt, GREEDY)[0].num_cached_tokens == 0
+
+
 def test_a_chat_goes_through_the_template(llm: LLM) -> None:
     conversation = [{"role": "user", "content": "hi"}]
     one = llm.chat(conversation, GREEDY)

@@ -314,6 +314,9 @@ class FrontendConfig(Section):
     """Rendering and output processing."""
 
     tokenizer_cache: bool = option(True, "keep built tokenizers on disk")
+    control_tokens_in_content: bool = option(
+        False, "let the text of a control token in a chat's messages become that token; for clients you trust"
+    )
     stream_interval: int = option(
         1, "tokens between two pieces of a stream; the first one always goes out at once", low=1, high=2**20
     )

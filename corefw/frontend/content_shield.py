@@ -26,10 +26,16 @@ def _random_mark() -> str:
 
 
 class ContentShield:
-    """One rendering's protection. Text without a trace of a control token passes unchanged."""
+    """One rendering's protection. Text without a trace of a control token passes unchanged.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    Args:
+        tokenizer: of the model.
+        is_open: protect nothing: the text of a control token becomes that token, whoever wrote it.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, is_open: bool = False) -> None:
         self._tokenizer = tokenizer
+        self._is_open = is_open
         self._scanner = tokenizer.special_scanner
         self._mark = _random_mark()
         self._end_mark = _random_mark()
@@ -85,6 +91,8 @@ class ContentShield:
         return ids
 
     def _protect_text(self, text: str) -> str:
+        if self._is_open:
+            return text
         places = {begin + 1 for begin, _ in self._scanner.overlaps(text)}
         # A control token's text may also be made of the end of this text and what the template puts after it (or the
         # other way round). Templates strip blanks, so the border is that of the stripped text.

@@ -34,7 +34,7 @@ class Renderer:
     Args:
         info: the model.
         model: ``tokenizer`` and ``chat_template`` override the model's own.
-        frontend: whether built tokenizers are kept on disk.
+        frontend: whether built tokenizers are kept on disk, and control tokens in messages parsed.
 
     Attributes:
         tokenizer: of the model.
@@ -46,6 +46,7 @@ class Renderer:
 
     def __init__(self, info: ModelInfo, model: ModelConfig, frontend: FrontendConfig) -> None:
         self._template = ChatTemplate(_templates(info, model))  # its process starts while the tokenizer is loaded
+        self._parses_content = frontend.control_tokens_in_content
         self.tokenizer = load_tokenizer(info, model, frontend)
         self.eos_ids = tuple(dict.fromkeys((*info.eos_ids, *self.tokenizer.eos_ids)))
         self._num_ids = min(self.tokenizer.vocab_size, info.vocab_size)
@@ -117,7 +118,7 @@ class Renderer:
     ) -> list[int]:
         """Ids of a chat in the model's template.
 
-        The text of a control token in anything that the client sent is text, not that token.
+        The text of a control token in anything that the client sent is text, not that token, unless settings say so.
 
         Args:
             messages: objects with role and content (text, or a list of text parts); further keys go to the template.
@@ -128,7 +129,7 @@ class Renderer:
         Raises:
             RequestError: malformed messages, no template, or the template refuses; ``param`` is the path.
         """
-        shield = ContentShield(self.tokenizer)
+        shield = ContentShield(self.tokenizer, is_open=self._parses_content)
         protected = shield.protect(template_messages(messages))
         if continue_final_message:
             protected[-1]["content"] = shield.ended(protected[-1]["content"])

@@ -48,14 +48,19 @@ class Tracing:
         endpoint: URL of the collector; without a path, the one that OTLP gives to spans.
 
     Raises:
-        ConfigError: OpenTelemetry isn't installed.
+        ConfigError: OpenTelemetry isn't installed, or refuses one of its variables.
     """
 
     def __init__(self, endpoint: str) -> None:
         require_packages()
-        from corefw.observability.tracing_export import SpanExport
+        try:
+            from corefw.observability.tracing_export import SpanExport
 
-        self._export = SpanExport(traces_url(endpoint))
+            self._export = SpanExport(traces_url(endpoint))
+        except ValueError as error:
+            raise ConfigError(
+                f"--otlp-traces-endpoint: OpenTelemetry refuses one of its variables (OTEL_…): {error}"
+            ) from error
         logger.info("spans go to %s", self._export.shown_url)
 
     def begin(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -31,11 +32,11 @@ class SpanExport:
 
     def __init__(self, url: str) -> None:
         self.shown_url = _without_secrets(url)
-        _silence_library()
-        # The process has no global provider: that would be other libraries' spans, too.
-        self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
-        exporter = _SpeakingExporter(OTLPSpanExporter(endpoint=url), self.shown_url)
-        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        with _complaints_told():
+            # The process has no global provider: that would be other libraries' spans, too.
+            self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+            exporter = _SpeakingExporter(OTLPSpanExporter(endpoint=url), self.shown_url)
+            self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("corefw", corefw.__version__)
         self._propagator = TraceContextTextMapPropagator()
 
@@ -75,15 +76,21 @@ class _SpeakingExporter(SpanExporter):  # type: ignore[misc]
         self._num_lost = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result = self._exporter.export(spans)
+        result, why = self._send(spans)
         if result is not SpanExportResult.SUCCESS:
             if not self._num_lost:
-                logger.warning("spans don't reach %s; they are lost until it answers", self._shown_url)
+                logger.warning("spans don't reach %s%s; they are lost until it answers", self._shown_url, why)
             self._num_lost += len(spans)
         elif self._num_lost:
             logger.info("spans reach %s again; %d were lost", self._shown_url, self._num_lost)
             self._num_lost = 0
         return result
+
+    def _send(self, spans: Sequence[ReadableSpan]) -> tuple[SpanExportResult, str]:
+        try:
+            return self._exporter.export(spans), ""
+        except Exception as error:  # a missing certificate, say; the library would tell its own log alone
+            return SpanExportResult.FAILURE, f" ({error})"
 
     def shutdown(self) -> None:
         self._exporter.shutdown()
@@ -100,12 +107,28 @@ def _resource() -> Resource:
     return resource
 
 
-def _silence_library() -> None:
-    """It would write a line a try, past our own log; ``_SpeakingExporter`` says what matters."""
+class _Forwarding(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        """Into our own log, on one line."""
+        logger.warning("OpenTelemetry: %s", " ".join(record.getMessage().split()))
+
+
+@contextlib.contextmanager
+def _complaints_told() -> Iterator[None]:
+    """A block in which the library sets itself up: what it finds wrong with its variables is logged.
+
+    Later it would write a line a try, past our own log; ``_SpeakingExporter`` says what matters.
+    """
     library = logging.getLogger("opentelemetry")
     library.propagate = False
-    if not library.handlers:
-        library.addHandler(logging.NullHandler())
+    forwarding = _Forwarding(logging.WARNING)
+    library.addHandler(forwarding)
+    try:
+        yield
+    finally:
+        library.removeHandler(forwarding)
+        if not library.handlers:
+            library.addHandler(logging.NullHandler())
 
 
 def _without_secrets(url: str) -> str:

@@ -43,7 +43,7 @@ def make_tracing(server_config: ServerConfig) -> Tracing | None:
     """What makes spans, where they are wanted.
 
     Raises:
-        ConfigError: OpenTelemetry isn't installed.
+        ConfigError: see ``Tracing``.
     """
     endpoint = server_config.otlp_traces_endpoint
     return None if endpoint is None else Tracing(endpoint)

@@ -105,7 +105,7 @@ def launch(*flags: str, env: dict[str, str] | None = None) -> Server:
     handle, name = tempfile.mkstemp(suffix=".log", prefix="corefw-test-")
     started = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-m", "corefw.cli.main", "serve", "--port", "0", *flags],
+        [sys.executable, "-P", "-m", "corefw.cli.main", "serve", "--port", "0", *flags],
         stdin=subprocess.DEVNULL,
         stdout=handle,
         stderr=handle,

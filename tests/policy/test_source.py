@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from tests.policy.packs import PACKS, package_of, python_files
 from tests.policy.sources import CORE, core_modules, functions, module_name, parse
 
 MAX_FILE_LINES = 400
@@ -63,6 +65,25 @@ def test_only_discovery_reads_distributions_metadata() -> None:
 
     others = [path for path in core_modules() if path != CORE / "plugin_system" / "discovery.py"]
     assert [_where(p, node) for p in others for node in ast.walk(parse(p)) if reads(node)] == []
+
+
+def _searches_the_current_directory(path: Path) -> list[str]:
+    """Uses of ``sys.executable`` that aren't the head of a command with ``-P``."""
+    nodes = list(ast.walk(parse(path)))
+    safe = set()
+    for node in nodes:
+        if isinstance(node, ast.List | ast.Tuple):
+            for word, next_word in pairwise(node.elts):
+                if isinstance(next_word, ast.Constant) and next_word.value == "-P":
+                    safe.add(word)
+    used = [n for n in nodes if isinstance(n, ast.Attribute) and n.attr == "executable"]
+    return [_where(path, node) for node in used if node not in safe]
+
+
+def test_a_child_never_imports_from_the_current_directory() -> None:
+    of_packs = [file for pack in PACKS for file in python_files(pack / package_of(pack))]
+    commands = {path: _searches_the_current_directory(path) for path in (*core_modules(), *of_packs)}
+    assert {path: where for path, where in commands.items() if where} == {}
 
 
 def test_every_module_has_a_docstring() -> None:

@@ -72,7 +72,7 @@ def _inspect(request: ModelRequest) -> dict[str, Any]:
     """transformers' model classes import torch, which this process may not: another one looks."""
     trusted = ["--trust-remote-code"] if request.trust_remote_code else []
     command = [
-        *(sys.executable, "-m", "corefw_models_transformers.inspection_process"),
+        *(sys.executable, "-P", "-m", "corefw_models_transformers.inspection_process"),
         *(request.info.files.root, request.info.architecture, request.dtype, *trusted),
     ]
     try:

@@ -222,3 +222,13 @@ def test_a_head_that_has_weights_of_its_own_keeps_them(tmp_path: Path) -> None:
     assert not torch.equal(model.model.head.lm_head.weight, model.model.base.wte.weight)
     asked = prompts((9,))
     assert [PagedLoop(model, build).greedy(0, asked[0], 5)] == reference_tokens(tmp_path, asked, 5)
+
+
+@pytest.mark.parametrize("module", ["argparse", "torch", "transformers"])
+def test_modules_in_the_current_directory_are_never_imported(module: str, tmp_path: Path) -> None:
+    write_family(tmp_path, "gpt2")
+    trace = tmp_path / "it_ran"
+    (tmp_path / f"{module}.py").write_text(f"open({str(trace)!r}, 'w').close()\n", encoding="utf-8")
+    asked = [sys.executable, "-P", "-c", RESOLVE, json.dumps({"model": "."}), "+corefw-models-transformers/*"]
+    done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, trace.exists()) == (0, False), done.stderr

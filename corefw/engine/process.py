@@ -9,10 +9,11 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from corefw import env
+from corefw.engine.signal_mask import blocked_signals
 from corefw.errors import EngineStartError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class CoreProcess:
         if threading.current_thread() is threading.main_thread():
             # The kernel's death signal follows the spawning thread; a shorter-lived one would take the child along.
             command.append("--death-signal")
-        with theirs, _blocked_signals():
+        with theirs, blocked_signals():
             # What plugins print belongs to the log: the standard output is the command's own.
             child = subprocess.Popen(
                 command,
@@ -138,13 +139,3 @@ class CoreProcess:
         with contextlib.suppress(ValueError):
             return f"was killed by signal {-status} ({signal.Signals(-status).name})"
         return f"was killed by signal {-status}"
-
-
-@contextlib.contextmanager
-def _blocked_signals() -> Iterator[None]:
-    """A signal that comes before the child ignores it must not end the child; a blocked mask is inherited."""
-    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous)

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from corefw.engine.signal_mask import blocked_signals
 from corefw.errors import EngineError
 
 __all__ = ["TemplateAnswer", "TemplateProcess"]
@@ -91,7 +92,7 @@ class TemplateProcess:
         """A new child, with the templates on their way to it."""
         ours, theirs = socket.socketpair()
         try:
-            with theirs, _blocked_signals():
+            with theirs, blocked_signals():
                 child = subprocess.Popen(
                     [sys.executable, "-P", "-m", "corefw.frontend.template_worker"], stdin=theirs.fileno(), stdout=2
                 )
@@ -149,13 +150,3 @@ def _receive_exactly(link: socket.socket, num_bytes: int) -> bytes:
         parts.append(part)
         num_bytes -= len(part)
     return b"".join(parts)
-
-
-@contextlib.contextmanager
-def _blocked_signals() -> Iterator[None]:
-    """The child inherits the mask: a Ctrl-C or a SIGTERM to the whole group is this process's to handle."""
-    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from corefw.testing.server_process import Server, serving
 from corefw.testing.tiny_models import write_tiny_llama
-from tests.e2e.server_process import Server, serving
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from corefw import __version__
+from corefw.testing.server_process import Server
 from tests.cli.commands import corefw
-from tests.e2e.server_process import Server
 
 GREEDY = ("--temperature", "0", "--max-tokens", "5", "--ignore-eos")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import openai
 import pytest
 
-from tests.e2e.server_process import Server, serving
+from corefw.testing.server_process import Server, serving
 
 
 @pytest.fixture(scope="session")

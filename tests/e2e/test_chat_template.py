@@ -8,8 +8,8 @@ from pathlib import Path
 
 import httpx
 
+from corefw.testing.server_process import serving
 from corefw.testing.tiny_models import write_tiny_llama
-from tests.e2e.server_process import serving
 
 _TEMPLATE = (
     "{% for m in messages %}{% if m.content == 'long' %}{% for i in range(100000) %}{% for j in range(100000) %}"

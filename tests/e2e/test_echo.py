@@ -13,9 +13,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from corefw.testing.server_process import Server, serving
 from corefw.testing.tiny_models import write_tiny_llama
 from tests.e2e.reference import forced_logits
-from tests.e2e.server_process import Server, serving
 
 BLOCK_SIZE, BUDGET = 8, 10
 LONGEST = 3 * BLOCK_SIZE + 1

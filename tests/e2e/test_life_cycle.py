@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.server_process import Server, descendants, is_alive, launch, serving, stop
+from corefw.testing.server_process import Server, descendants, is_alive, launch, serving, stop
 
 pytestmark = pytest.mark.model
 SMALL = ("--kv-cache-memory", "256MiB", "--served-model-name", "demo")

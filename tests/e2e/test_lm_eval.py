@@ -19,9 +19,9 @@ from transformers import AutoTokenizer
 from corefw.config.args import UserArgs
 from corefw.engine.resolver import resolve_model
 from corefw.plugin_system.manager import PluginManager
+from corefw.testing.server_process import Server
 from tests.e2e.driver import DEMO_MODEL
 from tests.e2e.reference import reference_model
-from tests.e2e.server_process import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 TASKS = ("corefw_choices", "corefw_continuations")

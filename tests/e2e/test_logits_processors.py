@@ -17,9 +17,9 @@ from corefw.errors import PluginError
 from corefw.messages.outputs import FinishReason
 from corefw.messages.sampling import SamplingParams
 from corefw.plugin_system.manager import PluginManager
+from corefw.testing.server_process import serving
 from corefw.testing.tiny_models import write_tiny_llama
 from tests.e2e.driver import Result, request, run, stats
-from tests.e2e.server_process import serving
 from tests.sample_plugins.install import install_sample
 
 FORCED = 77

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from tests.e2e.server_process import Server, serving
+from corefw.testing.server_process import Server, serving
 from tests.server.otlp_collector import Collector, collecting
 from tests.server.raw_client import send
 

@@ -11,8 +11,8 @@ import httpx
 import openai
 import pytest
 
+from corefw.testing.server_process import Server, serving
 from corefw.testing.tiny_models import write_tiny_llama
-from tests.e2e.server_process import Server, serving
 
 pytestmark = pytest.mark.model
 STORY = "Once upon a time, in a village by the sea,"

@@ -11,8 +11,8 @@ from typing import Any
 import openai
 import pytest
 
+from corefw.testing.server_process import Server, serving
 from corefw.testing.tiny_models import write_tiny_llama
-from tests.e2e.server_process import Server, serving
 from tests.sample_plugins.install import install_sample
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 24, 60

@@ -14,8 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from corefw.testing.server_process import Server, serving
 from corefw.testing.tiny_models import write_tiny_llama
-from tests.e2e.server_process import Server, serving
 from tests.frontend.embeds_files import BAD, npy, safetensors, torch_save
 
 IDS = [72, 101, 108, 108, 111, 44, 32, 119, 111, 114, 108, 100]

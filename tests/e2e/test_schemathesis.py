@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from corefw.testing.server_process import serving
 from corefw.testing.tiny_models import write_tiny_llama
-from tests.e2e.server_process import serving
 from tests.server.schemathesis_run import check_server
 
 pytestmark = pytest.mark.slow

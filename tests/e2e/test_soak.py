@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from corefw.testing.server_process import Server, serving
 from corefw.testing.tiny_models import write_tiny_llama
-from tests.e2e.server_process import Server, serving
 from tests.e2e.storm import Tally, storm
 from tests.sample_plugins.install import install_sample
 

@@ -12,6 +12,7 @@ from corefw.builtins.model_sources.local import LocalDirectory
 from corefw.interfaces.model_source import SourceOptions
 from corefw.models import llama
 from corefw.testing.paged_loop import PagedLoop, cpu_build_context
+from tests.models.families import LLAMA3
 from tests.models.threads import one_thread  # noqa: F401
 
 SIZES: dict[str, Any] = {
@@ -26,14 +27,6 @@ SIZES: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
     "pad_token_id": None,
-}
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 10_000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 32,
 }
 VARIANTS: dict[str, dict[str, Any]] = {
     "grouped": {},

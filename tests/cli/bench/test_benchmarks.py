@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from corefw.cli.main import main
+from corefw.testing.server_process import Server
 from tests.cli.commands import corefw
-from tests.e2e.server_process import Server
 
 LOAD = ("--num-prompts", "12", "--random-input-len", "20", "--random-output-len", "6", "--ignore-eos", "--disable-tqdm")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
@@ -30,6 +31,9 @@ CONTENT_SECURITY_POLICY = (
     + base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+
+
+_BACKTICKS = re.compile("`+")
 
 
 def render_page(document: Mapping[str, Any]) -> str:
@@ -125,8 +129,8 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _prose(text: str) -> str:
-    """Escaped; what stands in backticks is code."""
-    parts = text.split("`")
+    """Escaped; what stands in backticks, single as in Markdown or double as in docstrings, is code."""
+    parts = _BACKTICKS.split(text)
     if len(parts) % 2 == 0:
         return escape(text)
     return "".join(f"<code>{escape(part)}</code>" if i % 2 else escape(part) for i, part in enumerate(parts))

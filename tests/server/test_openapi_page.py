@@ -166,3 +166,9 @@ def test_no_text_becomes_markup() -> None:
     assert {tag for tag, _ in page.tags} <= TAGS
     assert {name for _, attrs in page.tags for name in attrs} <= ATTRIBUTES
     assert page.text.count("<script>alert(1)</script>") > 20
+
+
+def test_names_in_double_backticks_are_code_as_well() -> None:
+    text = render_page(ApiDocument(builtin_endpoints(), has_key=False).under(""))
+    assert "<code></code>" not in text
+    assert "<code>usage</code>" in text  # of a docstring

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -16,6 +16,9 @@ from corefw.server.access_log import log_refusal
 from corefw.server.errors import describe
 from corefw.server.http_parsing import ParsingHttpProtocol
 from corefw.server.refusals import note_refusal
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
 
 __all__ = ["MAX_HEAD_BYTES", "STOPPING", "BoundedHttpProtocol", "Deadlines"]
 
@@ -200,7 +203,7 @@ class BoundedHttpProtocol(ParsingHttpProtocol):
     def _write_refusal(self, error: Exception, unread: RequestResponseCycle | None = None) -> None:
         status, body = describe(error, "")
         if unread is not None:
-            note_refusal(unread.scope, status)
+            note_refusal(cast("Scope", unread.scope), status)
         elif self._logs_access:
             log_refusal(self.client, status, body.error.code)
         content = msgspec.json.encode(body)

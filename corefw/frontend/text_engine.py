@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
-from typing import Protocol
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from typing import Protocol, Self
 
 from corefw.config.runtime_plan import RuntimePlan
 from corefw.errors import EngineError
@@ -47,6 +48,13 @@ class Observer(Protocol):
         """An output of the request has news, at the moment they came: before updates are joined or held back."""
 
 
+class Admission(Protocol):
+    """Says whether so many sequences may run now."""
+
+    def generating(self, num_sequences: int) -> AbstractContextManager[None]:
+        """The block in which they run; entering it raises where there is no room."""
+
+
 class TextEngine:
     """Generates text. Used by one event loop.
 
@@ -56,11 +64,19 @@ class TextEngine:
         stream_interval: tokens between two updates of an output.
     """
 
+    _admission: Admission | None = None
+
     def __init__(self, engine: CoreEngine, renderer: Renderer, stream_interval: int = 1) -> None:
         self._engine = engine
         self._stream_interval = stream_interval
         self._tokenizer = renderer.tokenizer
         self._eos_ids = renderer.eos_ids
+
+    def limited_by(self, admission: Admission) -> Self:
+        """The same, but that every request is admitted before it runs."""
+        limited = copy.copy(self)
+        limited._admission = admission
+        return limited
 
     def generate(
         self,
@@ -91,7 +107,8 @@ class TextEngine:
             ContextLengthError: prompt, or prompt and ``max_tokens``, exceed the context.
 
         The iterator raises EngineDeadError when the engine has gone, and what ``error_of_output`` says when the core
-        ends an output with an error; the request's other outputs are aborted then.
+        ends an output with an error; the request's other outputs are aborted then. Behind ``limited_by`` its first step
+        may raise CapacityError.
         """
         max_model_len = self._engine.plan.max_model_len
         kept_ids = truncated(prompt_ids, params, max_model_len)
@@ -106,10 +123,21 @@ class TextEngine:
             prompt_embeds=without_first(prompt_embeds, len(prompt_ids) - len(kept_ids)),
         )
         _log.debug("request %s runs as %s", request_id, requests[0].request_id)
-        return self._run_one(requests[0], observer) if len(requests) == 1 else self._run_many(requests, observer)
+        return self._run_alone(requests[0], observer) if len(requests) == 1 else self._run_many(requests, observer)
+
+    def _admitted(self, num_sequences: int) -> AbstractContextManager[None]:
+        return nullcontext() if self._admission is None else self._admission.generating(num_sequences)
+
+    async def _run_alone(
+        self, request: EngineCoreRequest, observer: Observer | None
+    ) -> AsyncGenerator[GenerationUpdate, None]:
+        with self._admitted(1):
+            async with aclosing(self._run_one(request, observer, 0)) as updates:
+                async for update in updates:
+                    yield update
 
     async def _run_one(
-        self, request: EngineCoreRequest, observer: Observer | None, index: int = 0
+        self, request: EngineCoreRequest, observer: Observer | None, index: int
     ) -> AsyncGenerator[GenerationUpdate, None]:
         processor = OutputProcessor(self._tokenizer, request, index)
         pacing = UpdatePacing(request.params.output_kind, self._stream_interval)
@@ -134,7 +162,8 @@ class TextEngine:
         self, requests: list[EngineCoreRequest], observer: Observer | None
     ) -> AsyncGenerator[GenerationUpdate, None]:
         """Updates of all outputs in the order in which they come."""
-        streams = [self._run_one(request, observer, i) for i, request in enumerate(requests)]
-        async with aclosing(merge(streams)) as merged:
-            async for _, update in merged:
-                yield update
+        with self._admitted(len(requests)):
+            streams = [self._run_one(request, observer, i) for i, request in enumerate(requests)]
+            async with aclosing(merge(streams)) as merged:
+                async for _, update in merged:
+                    yield update

@@ -64,7 +64,7 @@ class ServerState(Protocol):
 
     @property
     def text(self) -> TextEngine:
-        """Generates text updates from token ids."""
+        """Generates text updates from token ids, each sequence in a place of ``admission``."""
 
     @property
     def renderer(self) -> Renderer:
@@ -80,7 +80,8 @@ class ServerState(Protocol):
 
     @property
     def admission(self) -> Admission:
-        """Places for sequences; whoever generates holds one for each, from before rendering to the end."""
+        """Places for sequences. ``text`` takes those that it needs; whoever enters ``places(n)`` before it renders what
+        it generates is told earlier that there is no room, and ``text`` then uses those."""
 
     @property
     def plugins(self) -> PluginManager | None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import contextvars
 import time
 from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from corefw.observability.logging import get_logger
+from corefw.server.refusals import status_without_answer
 from corefw.server.request_id import request_id_of
 
-__all__ = ["AccessLog"]
+__all__ = ["AccessLog", "log_refusal"]
 
 logger = get_logger(__name__)
 
 _MAX_PATH_CHARS = 256
-# As nginx writes it: the client went before there was an answer.
-_CLIENT_GONE = 499
 
 
 class AccessLog:
@@ -30,7 +30,7 @@ class AccessLog:
             await self._app(scope, receive, send)
             return
         begun_s = time.monotonic()
-        status = _CLIENT_GONE
+        status = 0
         is_complete = False
 
         async def noting_send(message: Message) -> None:
@@ -44,13 +44,24 @@ class AccessLog:
         try:
             await self._app(scope, receive, noting_send)
         finally:
-            _write(scope, status, time.monotonic() - begun_s, is_complete=is_complete or status == _CLIENT_GONE)
+            duration_s = time.monotonic() - begun_s
+            _write(scope, status or status_without_answer(scope), duration_s, is_complete=is_complete or not status)
+
+
+def log_refusal(client: tuple[str, int] | None, status: int, code: str | None) -> None:
+    """Write a line for what never became a request: method and path aren't known."""
+    fields = {"client": _address(client), "status": status, "code": code}
+    # The protocol's callbacks may run in the context of a request, whose id this isn't.
+    contextvars.Context().run(logger.info, "%s - - %d %s", fields["client"], status, code, extra={"fields": fields})
+
+
+def _address(client: tuple[str, int] | None) -> str:
+    return f"{client[0]}:{client[1]}" if client else "unix"
 
 
 def _write(scope: Scope, status: int, duration_s: float, *, is_complete: bool) -> None:
-    client = scope.get("client")
     fields = {
-        "client": f"{client[0]}:{client[1]}" if client else "unix",
+        "client": _address(scope.get("client")),
         "method": scope["method"][:16],
         "path": quote(scope["path"][:_MAX_PATH_CHARS]),
         "status": status,

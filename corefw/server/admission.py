@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from corefw.errors import CapacityError, RequestError
 
@@ -15,6 +16,14 @@ __all__ = ["Admission"]
 # The rate at which places become free is that of the last ones.
 _NUM_REMEMBERED = 64
 _MAX_RETRY_AFTER_S = 60
+
+
+class _Held:
+    """Places of a block, and how many of them no generation is in."""
+
+    def __init__(self, num_free: int) -> None:
+        self.num_free = num_free
+        self.is_over = False
 
 
 class Admission:
@@ -30,6 +39,7 @@ class Admission:
         self._clock = clock
         self._num_admitted = 0
         self._freed: deque[tuple[float, int]] = deque(maxlen=_NUM_REMEMBERED)
+        self._held: ContextVar[_Held | None] = ContextVar("held", default=None)
 
     @property
     def num_admitted(self) -> int:
@@ -38,12 +48,49 @@ class Admission:
 
     @contextmanager
     def places(self, num_sequences: int) -> Iterator[None]:
-        """Hold places for the length of a block.
+        """Hold places for the length of a block, in which this task and those that it starts generate.
 
         Raises:
             RequestError: there are never so many.
             CapacityError: there are not so many now.
         """
+        with self._taken(num_sequences):
+            held = _Held(num_sequences)
+            self._held.set(held)
+            try:
+                yield
+            finally:
+                held.is_over = True  # the variable stays: a generator may end in another context than it began in
+
+    @contextmanager
+    def generating(self, num_sequences: int) -> Iterator[None]:
+        """A block that generates: in places that are held for it, or else in places of its own.
+
+        Raises:
+            RequestError, CapacityError: see ``places``.
+        """
+        held = self._held.get()
+        if held is None or held.is_over or held.num_free < num_sequences:
+            with self._taken(num_sequences):
+                yield
+            return
+        held.num_free -= num_sequences
+        try:
+            yield
+        finally:
+            held.num_free += num_sequences
+
+    @contextmanager
+    def _taken(self, num_sequences: int) -> Iterator[None]:
+        self._check_room(num_sequences)
+        self._num_admitted += num_sequences
+        try:
+            yield
+        finally:
+            self._num_admitted -= num_sequences
+            self._freed.append((self._clock(), num_sequences))
+
+    def _check_room(self, num_sequences: int) -> None:
         if num_sequences > self._limit:
             raise RequestError(
                 f"prompts times n must be at most {self._limit} (--max-concurrent-requests), got {num_sequences}",
@@ -56,12 +103,6 @@ class Admission:
                 f"{num_sequences} more; try again later",
                 retry_after_s=self._estimate_s(num_missing),
             )
-        self._num_admitted += num_sequences
-        try:
-            yield
-        finally:
-            self._num_admitted -= num_sequences
-            self._freed.append((self._clock(), num_sequences))
 
     def _estimate_s(self, num_missing: int) -> int:
         """When so many places will be free, should they go on becoming free as they lately did."""

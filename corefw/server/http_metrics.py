@@ -6,11 +6,10 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from corefw.observability.metrics import Metrics
+from corefw.server.refusals import status_without_answer
 
 __all__ = ["HttpMetrics"]
 
-# What was never answered; the number is a custom of HTTP servers, no standard.
-_CLIENT_WENT = 499
 # A path that is none of the server's: whatever clients make up, the label stays one.
 _NO_ROUTE = "other"
 
@@ -41,7 +40,7 @@ class HttpMetrics:
                 status = status or 500  # which is what the error barrier makes of it
             raise
         finally:
-            self._metrics.http_request(scope["method"], _route(scope), status or _CLIENT_WENT)
+            self._metrics.http_request(scope["method"], _route(scope), status or status_without_answer(scope))
 
 
 def _route(scope: Scope) -> str:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from corefw.errors import EngineDeadError, RequestError
+from corefw.server.access_log import log_refusal
 from corefw.server.errors import describe
+from corefw.server.http_parsing import ParsingHttpProtocol
+from corefw.server.refusals import note_refusal
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
 
 __all__ = ["MAX_HEAD_BYTES", "STOPPING", "BoundedHttpProtocol", "Deadlines"]
 
@@ -38,15 +45,18 @@ class Deadlines:
     body_s: float = 120.0
 
 
-class BoundedHttpProtocol(HttpToolsProtocol):
-    """Answers 431 to a head that is too long, 408 to a request that comes too slowly, and closes the connection.
+class BoundedHttpProtocol(ParsingHttpProtocol):
+    """Answers 431 to a head that is too long, 408 to a request that comes too slowly, 400 to what is none, and closes.
 
     A request that isn't whole when the server stops gets its 503 at once.
     """
 
-    def __init__(self, *args: Any, deadlines: Deadlines | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, deadlines: Deadlines | None = None, logs_access: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._deadlines = deadlines or Deadlines()
+        self._logs_access = logs_access
         self._in_head = True
         self._refused = False
         self._has_begun = False
@@ -79,16 +89,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             # Parsed up to the limit, a complete head with a long body behind it passes.
             room = MAX_HEAD_BYTES - self._num_head_bytes
             self._num_head_bytes = MAX_HEAD_BYTES
-            super().data_received(data[:room])
+            self.parse(data[:room])
             if self._in_head and self._num_head_bytes == MAX_HEAD_BYTES and not self.transport.is_closing():
                 message = f"the request line and headers have more than {MAX_HEAD_BYTES} bytes"
-                self._refuse(RequestError(message, code="head_too_large", status=431))
+                self.refuse(RequestError(message, code="head_too_large", status=431))
             elif not self.transport.is_closing():
                 self.data_received(data[room:])
             return
         if self._in_head:
             self._num_head_bytes += len(data)
-        super().data_received(data)
+        self.parse(data)
 
     def on_message_begin(self) -> None:
         """A new head begins."""
@@ -99,10 +109,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is complete; its body is due."""
+        super().on_headers_complete()  # fails for a target that is none
         self._in_head = False
         self._body_began_s = self._progress_s = self.loop.time()
         self._arm(min(self._deadlines.body_idle_s, self._deadlines.body_s))
-        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """The body comes."""
@@ -126,11 +136,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.pipeline.clear()
             running.keep_alive = False
         else:
-            self._refuse(EngineDeadError(STOPPING))
+            self.refuse(EngineDeadError(STOPPING))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
-        super()._start_asgi_task(cycle, app)
+        # Else the request may begin with what an earlier one of its connection set.
+        contextvars.Context().run(super()._start_asgi_task, cycle, app)
 
     def _arm(self, delay_s: float) -> None:
         self._disarm()
@@ -155,15 +166,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         elif now_s < due_s:
             self._arm(due_s - now_s)
         else:
-            self._refuse(_late("body"))
+            self.refuse(_late("body"))
 
     def _refuse_late_head(self) -> None:
         if self._has_begun:
-            self._refuse(_late("head"))
+            self.refuse(_late("head"))
         elif self._running is None or self._running.response_complete:
             self.transport.close()  # nothing was asked
 
-    def _refuse(self, error: Exception) -> None:
+    def refuse(self, error: Exception) -> None:
         """End the connection with an answer, or after the one that is on its way."""
         self._refused = True
         self._disarm()
@@ -180,7 +191,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             if running.response_started:
                 self.transport.close()
             else:
-                self._write_refusal(error)
+                self._write_refusal(error, running)
 
     def _end_after_whole_requests(self) -> None:
         if not self._in_head:
@@ -189,8 +200,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         assert last is not None, "something is being answered"
         last.keep_alive = False
 
-    def _write_refusal(self, error: Exception) -> None:
+    def _write_refusal(self, error: Exception, unread: RequestResponseCycle | None = None) -> None:
         status, body = describe(error, "")
+        if unread is not None:
+            note_refusal(cast("Scope", unread.scope), status)
+        elif self._logs_access:
+            log_refusal(self.client, status, body.error.code)
         content = msgspec.json.encode(body)
         head = (
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"

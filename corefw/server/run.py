@@ -117,7 +117,7 @@ class HttpServer(uvicorn.Server):
         listener: Listener,
         deadlines: Deadlines | None = None,
     ) -> None:
-        protocol = partial(BoundedHttpProtocol, deadlines=deadlines)
+        protocol = partial(BoundedHttpProtocol, deadlines=deadlines, logs_access=server_config.access_log)
         super().__init__(
             uvicorn.Config(
                 app,

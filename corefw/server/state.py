@@ -32,7 +32,7 @@ class ServerState:
     Attributes:
         config, server_config: as resolved.
         engine: for health, figures and the plan.
-        text: generates text updates.
+        text: generates text updates, within the admission limit.
         renderer: turns texts and messages into token ids.
         plugins: for the report; None where there is no manager.
         metrics: this server's own.
@@ -78,11 +78,12 @@ class ServerState:
             ConfigError: the model's own sampling defaults are unusable, or spans are wanted without OpenTelemetry.
         """
         names = config.model.served_model_name or (config.model.model,)
+        admission = Admission(server_config.max_concurrent_requests)
         return cls(
             config=config,
             server_config=server_config,
             engine=engine,
-            text=text,
+            text=text.limited_by(admission),
             renderer=renderer,
             plugins=plugins,
             metrics=make_metrics(names[0], engine, config, server_config),
@@ -90,7 +91,7 @@ class ServerState:
             model_names=names,
             started_s=started_s,
             in_flight=InFlight(server_config.request_timeout),
-            admission=Admission(server_config.max_concurrent_requests),
+            admission=admission,
             sampling_defaults=SamplingDefaults.of_model(config.model, config.model_info),
         )
 

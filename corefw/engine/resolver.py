@@ -48,7 +48,8 @@ def resolve_config(args: UserArgs, plugins: PluginManager) -> EngineConfig:
     sections, changes = _apply_proposals(args, platform.propose(info, args.explicit))
     model = _section(ModelConfig, sections["model"])
     dtype, dtype_reason = _choose_dtype(model.dtype, info, platform)
-    request = ModelRequest(info=info, dtype=dtype, trust_remote_code=model.trust_remote_code)
+    cache_dir = str(env.cache_dir() / "implementations")
+    request = ModelRequest(info=info, dtype=dtype, trust_remote_code=model.trust_remote_code, cache_dir=cache_dir)
     implementation, info = choose_implementation(request, plugins, model.model_impl)
     selections = [*selections, implementation]
     check_sizes(info)

@@ -24,11 +24,13 @@ class ModelRequest:
             state under their usual name are None in ``hf_config`` (0 in ``max_position`` and ``vocab_size``).
         dtype: of parameters and activations, resolved. In ``float32`` a token's result must not depend on the batch.
         trust_remote_code: the operator allows code from the model's directory to run. Without it, none may.
+        cache_dir: where what takes long to find out may be kept; may not exist yet. None for nowhere.
     """
 
     info: ModelInfo
     dtype: str
     trust_remote_code: bool = False
+    cache_dir: str | None = None
 
 
 class ModelImplementation(ABC):

@@ -34,7 +34,8 @@ def _compute(module: Any, hidden_TE: torch.Tensor, choice_TC: torch.Tensor, shar
     out_TCE = hidden_TE.new_zeros((*choice_TC.shape, hidden_TE.shape[-1]))
     for expert in choice_TC.unique().tolist():
         token, choice = torch.where(choice_TC == expert)
-        out_TCE[token, choice] = _expert(module, expert, hidden_TE[token]) * share_TC[token, choice, None]
+        out_TE = _expert(module, expert, hidden_TE[token]) * share_TC[token, choice, None]
+        out_TCE[token, choice] = out_TE.to(out_TCE.dtype)  # some routers give shares in float32
     total_TE = out_TCE[:, 0]
     for rank in range(1, choice_TC.shape[1]):
         total_TE = total_TE + out_TCE[:, rank]

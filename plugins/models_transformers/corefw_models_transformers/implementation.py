@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from corefw.errors import PluginError
 from corefw.interfaces.model import ModelImplementation, ModelRequest
+from corefw_models_transformers.inspection_cache import load_answer, store_answer
+from corefw_models_transformers.inspection_call import inspect_elsewhere
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
     from corefw.sdk.config import ModelInfo
 
 __all__ = ["TransformersModels"]
-
-_TIMEOUT_S = 300
 
 
 class TransformersModels(ModelImplementation):
@@ -56,8 +52,13 @@ class TransformersModels(ModelImplementation):
         info = request.info
         key = (info.files.root, info.architecture, request.dtype, request.trust_remote_code)
         if key not in self._answers:
-            self._answers[key] = _inspect(request)
+            self._answers[key] = load_answer(request) or self._inspect(request)
         return self._answers[key]
+
+    def _inspect(self, request: ModelRequest) -> dict[str, Any]:
+        answer = inspect_elsewhere(request)
+        store_answer(request, answer)
+        return answer
 
 
 def _not_a_directory(info: ModelInfo) -> str | None:
@@ -66,25 +67,3 @@ def _not_a_directory(info: ModelInfo) -> str | None:
     if not (Path(info.files.root) / "config.json").is_file():
         return "there is no config.json"
     return None
-
-
-def _inspect(request: ModelRequest) -> dict[str, Any]:
-    """transformers' model classes import torch, which this process may not: another one looks."""
-    trusted = ["--trust-remote-code"] if request.trust_remote_code else []
-    command = [
-        *(sys.executable, "-P", "-m", "corefw_models_transformers.inspection_process"),
-        *(request.info.files.root, request.info.architecture, request.dtype, *trusted),
-    ]
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S
-        )
-    except subprocess.TimeoutExpired:
-        raise PluginError(f"looking at {request.info.files.root} took more than {_TIMEOUT_S} s") from None
-    # Code of a model may print; the answer is the last line.
-    lines = done.stdout.strip().splitlines()
-    if done.returncode or not lines:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise PluginError(f"transformers can't look at {request.info.files.root}: {last[:500]}")
-    answer: dict[str, Any] = json.loads(lines[-1])
-    return answer

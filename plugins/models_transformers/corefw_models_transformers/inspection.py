@@ -15,7 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from corefw_models_transformers.experts import RECORDING_EXPERTS, use_experts
 from corefw_models_transformers.fixed_order import FixedOrder
 from corefw_models_transformers.layer_calls import RECORDING, CallRecord, LayerCall, recording
-from corefw_models_transformers.linear import Linear, replace_linears
+from corefw_models_transformers.linear import BoundLinear, Linear, replace_linears
 from corefw_models_transformers.model_class import NO_INTERFACE, empty_model, find_class
 from corefw_models_transformers.op_trace import OpTrace
 from corefw_models_transformers.refusal import Refused, shown_error
@@ -34,11 +34,13 @@ class Inspection:
         config: transformers' configuration.
         kind: transformers' class.
         layers: what each layer asks of attention, in order.
+        read_elsewhere: names of linear layers whose weights others read, too.
     """
 
     config: PreTrainedConfig
     kind: type[PreTrainedModel]
     layers: tuple[LayerCall, ...]
+    read_elsewhere: frozenset[str]
 
     def sizes(self) -> dict[str, Any]:
         """What ``ModelImplementation.describe`` has to say."""
@@ -72,10 +74,10 @@ def inspect_model(root: str, architecture: str, dtype: str, *, trusted: bool) ->
     if getattr(config, "quantization_config", None):
         raise Refused("its weights are quantised")
     model = empty_model(config, kind, getattr(torch, dtype), RECORDING)
-    layers = _run(model, config, fixed_order=dtype == "float32")
+    layers, read_elsewhere = _run(model, config, fixed_order=dtype == "float32")
     if _max_position(config) is None:
         raise Refused("its configuration doesn't state a longest context")
-    return Inspection(config=config, kind=kind, layers=tuple(layers))
+    return Inspection(config=config, kind=kind, layers=tuple(layers), read_elsewhere=frozenset(read_elsewhere))
 
 
 def _max_position(config: PreTrainedConfig) -> int | None:
@@ -83,13 +85,15 @@ def _max_position(config: PreTrainedConfig) -> int | None:
     return longest if isinstance(longest, int) and longest > 0 else None
 
 
-def _run(model: nn.Module, config: PreTrainedConfig, *, fixed_order: bool) -> list[LayerCall]:
+def _run(model: nn.Module, config: PreTrainedConfig, *, fixed_order: bool) -> tuple[list[LayerCall], set[str]]:
     names = {module: name for name, module in model.named_modules()}
     replace_linears(model, _shaped)
+    # The stand-in for a product doesn't look at its weight.
+    weights = {id(module.weight): name for name, module in model.named_modules() if isinstance(module, BoundLinear)}
     use_experts(model, RECORDING_EXPERTS)
     split = SplitModel(model)
     ids, positions = (torch.zeros(_NUM_TOKENS, dtype=torch.int64, device="meta") for _ in range(2))
-    trace = OpTrace(positions, _NUM_TOKENS)
+    trace = OpTrace(positions, _NUM_TOKENS, weights)
     record = CallRecord(names=names, max_position=_max_position(config))
     order = FixedOrder(_shaped) if fixed_order else nullcontext()
     try:
@@ -103,7 +107,7 @@ def _run(model: nn.Module, config: PreTrainedConfig, *, fixed_order: bool) -> li
         raise Refused(f"it can't be run on its own tokens alone ({shown_error(error)})") from error
     _check_layers(record.calls, config.get_text_config().num_hidden_layers)
     _check_trace(trace, [*(tensor for pair in record.inputs for tensor in pair), hidden], fixed_order=fixed_order)
-    return record.calls
+    return record.calls, trace.read
 
 
 def _check_trace(trace: OpTrace, results: Sequence[torch.Tensor], *, fixed_order: bool) -> None:

@@ -22,8 +22,8 @@ from corefw_models_transformers.experts import EXPERTS, use_experts
 from corefw_models_transformers.fixed_order import FixedOrder
 from corefw_models_transformers.inspection import Inspection, inspect_model
 from corefw_models_transformers.layer_calls import LayerCall
-from corefw_models_transformers.linear import Linear, replace_linears
-from corefw_models_transformers.refusal import Refused
+from corefw_models_transformers.linear import Linear, prepare_linears, replace_linears
+from corefw_models_transformers.refusal import Refused, shown_error
 from corefw_models_transformers.split_model import SplitModel
 
 if TYPE_CHECKING:
@@ -66,13 +66,14 @@ class TransformersForCausalLM(nn.Module):
         Raises:
             ModelFormatError: tensors are missing or have a wrong shape.
         """
-        state = {name: tensor.clone() for name, tensor in weights}  # they may be views of a file that closes
-        model = self._load(state)
+        # They may be views of a file that closes. Nobody keeps the dict, or weights would be there twice once laid out.
+        model = self._load({name: tensor.clone() for name, tensor in weights}).to(self._build.device)
         for name, attention in self._attention.items():
             place_attention(model.get_submodule(name), attention)
         replace_linears(model, self._linear_of)
+        prepare_linears(model, self._prepared, plain=self._found.read_elsewhere)
         use_experts(model, EXPERTS)
-        self.model = SplitModel(model.to(self._build.device))
+        self.model = SplitModel(model)
 
     def forward(self, input_ids_T: torch.Tensor, positions_T: torch.Tensor) -> torch.Tensor:
         """Hidden states after the last norm, [T, E]; needs a forward context."""
@@ -96,7 +97,7 @@ class TransformersForCausalLM(nn.Module):
                     output_loading_info=True,
                 )
             except (RuntimeError, ValueError) as error:
-                raise ModelFormatError(f"transformers can't load the checkpoint: {str(error)[:500]}") from error
+                raise ModelFormatError(f"transformers can't load the checkpoint ({shown_error(error)})") from error
         if report["missing_keys"]:
             raise ModelFormatError(
                 f"the checkpoint misses {_listed(report['missing_keys'])}; is it complete, and does its configuration "
@@ -109,6 +110,12 @@ class TransformersForCausalLM(nn.Module):
     def _linear_of(self, in_features: int, out_features: int) -> Linear:
         kernel: Linear = self._build.binder.bind("linear", in_features=in_features, out_features=out_features)
         return kernel
+
+    def _prepared(self, weight_OE: torch.Tensor) -> torch.Tensor:
+        out_features, in_features = weight_OE.shape
+        return self._build.binder.prepare_weight(
+            "linear", weight_OE, in_features=in_features, out_features=out_features
+        )
 
     def _order(self) -> AbstractContextManager[Any]:
         return FixedOrder(self._linear_of) if self._build.batch_invariant else nullcontext()

@@ -57,7 +57,7 @@ def _known_class(
 ) -> tuple[PreTrainedConfig, type[PreTrainedModel]] | None:
     if raw.get("model_type") not in CONFIG_MAPPING:
         return None
-    config = AutoConfig.from_pretrained(root, trust_remote_code=False, local_files_only=True)
+    config = _read_config(root, trusted=False)
     if config.is_encoder_decoder:
         raise Refused(f"{architecture} is an encoder with a decoder; only models that are a decoder alone can be run")
     kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
@@ -80,8 +80,18 @@ def _brought_class(
             f"transformers has no {architecture}, and the model brings its own code ({reference}), which is run only "
             "with --trust-remote-code"
         )
-    config = AutoConfig.from_pretrained(root, trust_remote_code=True, local_files_only=True)
-    return config, get_class_from_dynamic_module(reference, root, local_files_only=True)
+    config = _read_config(root, trusted=True)
+    try:
+        return config, get_class_from_dynamic_module(reference, root, local_files_only=True)
+    except Exception as error:  # it is code
+        raise Refused(f"its own code can't be loaded ({shown_error(error)})") from error
+
+
+def _read_config(root: str, *, trusted: bool) -> PreTrainedConfig:
+    try:
+        return AutoConfig.from_pretrained(root, trust_remote_code=trusted, local_files_only=True)
+    except Exception as error:  # hundreds of classes, each with its own idea of a wrong value
+        raise Refused(f"transformers can't read its configuration ({shown_error(error)})") from error
 
 
 def _check_layer_kinds(config: PreTrainedConfig) -> None:

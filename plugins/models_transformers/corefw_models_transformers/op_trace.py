@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -34,17 +34,21 @@ class OpTrace(TorchDispatchMode):
     Args:
         positions: the tensor with each token's position.
         num_tokens: of the run.
+        weights: names of parameters, by their id.
 
     Attributes:
         mixing: ops that mix tokens.
         unordered: ops whose results may depend on the batch in the last bits.
+        read: names of parameters among ``weights`` that an op read.
     """
 
-    def __init__(self, positions: torch.Tensor, num_tokens: int) -> None:
+    def __init__(self, positions: torch.Tensor, num_tokens: int, weights: Mapping[int, str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.mixing: set[str] = set()
         self.unordered: set[str] = set()
+        self.read: set[str] = set()
         self._num_tokens = num_tokens
+        self._weights = weights
         # Kept alive, so that no other tensor gets their ids.
         self._from_positions: dict[int, torch.Tensor] = {id(positions): positions}
         self._from_places: dict[int, torch.Tensor] = {}
@@ -57,6 +61,7 @@ class OpTrace(TorchDispatchMode):
         name = func.overloadpacket.__name__
         inputs, outputs = _tensors((args, kwargs)), _tensors(out)
         self._note(name, inputs, args)
+        self.read.update(self._weights[id(tensor)] for tensor in inputs if id(tensor) in self._weights)
         is_counted = name == "arange" and any(t.numel() == self._num_tokens for t in outputs)
         for origin, known in ((False, self._from_positions), (is_counted, self._from_places)):
             if origin or any(id(tensor) in known for tensor in inputs):

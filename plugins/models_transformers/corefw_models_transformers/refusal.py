@@ -10,6 +10,5 @@ class Refused(Exception):  # noqa: N818 - an answer, not a failure
 
 
 def shown_error(error: Exception) -> str:
-    """Kind and first line of an error, bounded."""
-    first = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first[:200]}"
+    """Kind and text of an error on one line, bounded."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, MambaConfig, T5Config, T5ForConditionalGeneration
 
 from corefw.errors import ConfigError, ModelFormatError
+from corefw.interfaces.model import ModelRequest
 from corefw.llm import LLM, SamplingParams
-from corefw.testing.paged_loop import PagedLoop, cpu_build_context
+from corefw.testing.paged_loop import PagedLoop, cpu_build_context, model_info
 from corefw.testing.tiny_models import write_tiny_llama
 from corefw_models_transformers.inspection import inspect_model
+from corefw_models_transformers.inspection_cache import load_answer, store_answer
 from corefw_models_transformers.refusal import Refused
 from plugins.models_transformers.tests.transformers_models import (
     built,
@@ -232,3 +235,67 @@ def test_modules_in_the_current_directory_are_never_imported(module: str, tmp_pa
     asked = [sys.executable, "-P", "-c", RESOLVE, json.dumps({"model": "."}), "+corefw-models-transformers/*"]
     done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, trace.exists()) == (0, False), done.stderr
+
+
+def request_of(path: Path, **settings: Any) -> ModelRequest:
+    stated = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    info = model_info({"max_position_embeddings": 256, "vocab_size": 259, **stated}, str(path))
+    return ModelRequest(info=info, dtype="float32", cache_dir=str(path / "kept"), **settings)
+
+
+def test_an_answer_is_kept_until_the_configuration_changes(tmp_path: Path) -> None:
+    request = request_of(write_family(tmp_path, "gpt2"))
+    assert load_answer(request) is None
+    store_answer(request, {"sizes": {"vocab_size": 259}})
+    assert load_answer(request) == {"sizes": {"vocab_size": 259}}
+    config = tmp_path / "config.json"
+    config.write_text(config.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    assert load_answer(request) is None
+
+
+def test_neither_refusals_nor_answers_of_a_models_code_are_kept(tmp_path: Path) -> None:
+    path = write_family(tmp_path, "gpt2")
+    store_answer(request_of(path), {"refused": "today"})
+    store_answer(request_of(path, trust_remote_code=True), {"sizes": {}})
+    assert not (path / "kept").exists()
+
+
+def test_a_damaged_answer_is_asked_for_again(tmp_path: Path) -> None:
+    request = request_of(write_family(tmp_path, "gpt2"))
+    store_answer(request, {"sizes": {}})
+    for text in ("{", "[]", '{"sizes": 3}'):
+        next((tmp_path / "kept").rglob("*.json")).write_text(text, encoding="utf-8")
+        assert load_answer(request) is None
+
+
+def test_what_trusted_code_prints_is_no_answer(tmp_path: Path) -> None:
+    write_own_code(tmp_path)
+    code = tmp_path / "modeling_own.py"
+    noise = "import atexit\nprint('{}')\natexit.register(print, 'bye')\n"
+    code.write_text(noise + code.read_text(encoding="utf-8"), encoding="utf-8")
+    assert resolve(tmp_path, trust_remote_code=True)[0][1] == "transformers"
+
+
+def test_the_inspection_ends_with_the_process_that_asked(tmp_path: Path) -> None:
+    write_own_code(tmp_path)
+    started = tmp_path / "started"
+    hang = f"open({str(started)!r}, 'w').close()\nimport time\ntime.sleep(600)\n"
+    (tmp_path / "modeling_own.py").write_text(hang + CODE, encoding="utf-8")
+    command = [sys.executable, "-P", "-m", "corefw_models_transformers.inspection_process", "--trust-remote-code"]
+    with subprocess.Popen([*command, str(tmp_path), "OwnForCausalLM", "float32"], stdin=subprocess.PIPE) as asked:
+        try:
+            while not started.exists() and asked.poll() is None:
+                time.sleep(0.05)
+            asked.stdin.close()  # type: ignore[union-attr]
+            assert asked.wait(timeout=30) == 70
+        finally:
+            asked.kill()
+
+
+def test_a_configuration_that_transformers_cannot_read_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    write_family(tmp_path, "gpt2")
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps(config | {"n_embd": "wide"}), encoding="utf-8")
+    said = refusal(tmp_path)
+    assert "transformers can't read its configuration" in said
+    assert "\n" not in said

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from corefw.testing.paged_loop import PagedLoop, cpu_build_context
+from corefw_models_transformers.linear import prepare_linears, replace_linears
 from plugins.models_transformers.tests.transformers_models import (
     FAMILIES,
     built,
@@ -52,7 +54,7 @@ def test_bits_depend_neither_on_the_batch_nor_on_the_chunks(family: str, tmp_pat
         assert [torch.equal(one, other) for one, other in zip(alone, mixed, strict=True)] == [True] * len(asked)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "qwen2_moe"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_bfloat16_says_nearly_the_same(family: str, tmp_path: Path) -> None:
     write_family(tmp_path, family)
     results = []
@@ -60,3 +62,14 @@ def test_bfloat16_says_nearly_the_same(family: str, tmp_path: Path) -> None:
         build = cpu_build_context(dtype)
         results.append(PagedLoop(built(tmp_path, build), build).step({0: prompts()[0]})[0].float().flatten())
     assert torch.nn.functional.cosine_similarity(*results, dim=0) > 0.98
+
+
+def test_weights_are_laid_out_but_those_that_something_else_reads() -> None:
+    model = nn.ModuleDict({name: nn.Linear(4, 6) for name in ("own", "tied", "read")})
+    model["table"] = nn.Embedding(6, 4)
+    model["table"].weight = model["tied"].weight
+    replace_linears(model, lambda *_: torch.nn.functional.linear)
+    plain = {name: module.weight for name, module in model.items()}
+    prepare_linears(model, torch.clone, plain={"read"})
+    assert {name for name, module in model.items() if module.weight is not plain[name]} == {"own"}
+    assert "weight" not in dict(model["own"].named_parameters())

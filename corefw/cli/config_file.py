@@ -42,7 +42,11 @@ def apply_config_file(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
     if name is None:
         return
     actions = _actions(parser)
-    for setting in read_settings(Path(name).expanduser()):
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError:  # ~ of an unknown user
+        path = Path(name)
+    for setting in read_settings(path):
         action = actions.get(setting.key)
         if action is None:
             near = difflib.get_close_matches(setting.key, actions, n=1)

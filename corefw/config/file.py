@@ -70,10 +70,11 @@ def _settings(root: yaml.MappingNode, shown: str) -> tuple[FileSetting, ...]:
         key = key_node.value.replace("_", "-") if isinstance(key_node.value, str) else ""
         if not key:
             raise ConfigError(f"{place}: a key must be the name of a flag")
+        name = "".join(letter for letter in key[:_MAX_SHOWN] if letter.isprintable())
         if key in found:
             first = found[key].place.rpartition(" ")[2]
-            raise ConfigError(f"{place}: {key[:_MAX_SHOWN]} is there already, in line {first}")
-        found[key] = FileSetting(place, key, _value(value_node, f"{place}: {key[:_MAX_SHOWN]}"))
+            raise ConfigError(f"{place}: {name} is there already, in line {first}")
+        found[key] = FileSetting(place, key, _value(value_node, f"{place}: {name}"))
     return tuple(found.values())
 
 

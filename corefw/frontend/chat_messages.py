@@ -42,7 +42,8 @@ def _message(message: Any, path: str) -> dict[str, Any]:
     if not isinstance(role, str) or not role:
         raise RequestError("a message needs a role, such as user, assistant or system", param=f"{path}.role")
     content = _content(message.get("content"), role, f"{path}.content")
-    return {**message, "content": content}
+    given = {key: value for key, value in message.items() if value is not None}  # clients write out what they lack
+    return {**given, "content": content}
 
 
 def _content(content: Any, role: str, path: str) -> str:

@@ -1,4 +1,4 @@
-"""Chat templates: where they come from, and rendering them in a process of their own."""
+"""Chat templates: where they come from, and rendering them in processes of their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from corefw.config.regular_file import read_regular_text
 from corefw.errors import ConfigError, RequestError
-from corefw.frontend.template_process import TemplateProcess
+from corefw.frontend.template_pool import TemplatePool
 from corefw.frontend.tokenizer.directory import read_json
 
 __all__ = ["ChatTemplate", "templates_of_directory", "templates_of_gguf", "templates_of_option"]
@@ -30,7 +30,7 @@ class ChatTemplate:
     def __init__(self, sources: Mapping[str, str]) -> None:
         self.source = sources.get("default")
         self._names = frozenset(sources)
-        self._process = TemplateProcess(sources) if sources else None
+        self._processes = TemplatePool(sources) if sources else None
 
     def check(self) -> None:
         """Wait until the templates are compiled.
@@ -38,7 +38,7 @@ class ChatTemplate:
         Raises:
             ConfigError: a template isn't valid Jinja, or compiling it takes too much time or memory.
         """
-        if self._process is not None and (problem := self._process.problem()) is not None:
+        if self._processes is not None and (problem := self._processes.problem()) is not None:
             raise ConfigError(f"{problem}; name another with --chat-template")
 
     def render(self, variables: Mapping[str, Any]) -> str:
@@ -47,14 +47,15 @@ class ChatTemplate:
         Raises:
             RequestError: there is no template, it refuses the messages, fails on them, or takes too much time or
                 memory; ``param`` is messages.
+            EngineError: the process that renders can't be started, or doesn't answer.
         """
         name = _TOOL_USE if variables.get("tools") and _TOOL_USE in self._names else "default"
-        if self._process is None or name not in self._names:
+        if self._processes is None or name not in self._names:
             raise RequestError(
                 "the model has no chat template; use /v1/completions, or start the server with --chat-template",
                 param="messages",
             )
-        answer = self._process.render(name, variables)
+        answer = self._processes.render(name, variables)
         if answer.refused is not None:
             raise RequestError(f"the chat template refuses the messages: {answer.refused}", param="messages")
         if answer.problem is not None:

@@ -135,6 +135,8 @@ class Renderer:
             protected[-1]["content"] = shield.ended(protected[-1]["content"])
         rendered = self._template.render(
             {
+                "tools": None,  # Hugging Face defines both: templates ask whether they are none, not whether they exist
+                "documents": None,
                 **self._token_texts,
                 **shield.protect(template_kwargs or {}),
                 "messages": protected,

@@ -22,6 +22,8 @@ __all__ = ["TemplateAnswer", "TemplateProcess"]
 # The limit is on computing, not on waiting; this one is for a machine so busy that the first never comes.
 _MAX_WAIT_S = 60.0
 _REAP_S = 5.0
+_MAX_REQUEST_BYTES = 64 * 2**20
+_TOO_LONG = -signal.SIGPROF  # the status of a child that the kernel ended for its computing
 _TEXT, _REFUSAL = b"T", b"R"  # the first byte of an answer, see template_worker
 
 
@@ -64,22 +66,39 @@ class TemplateProcess:
             return self._await_start().problem
 
     def render(self, name: str, variables: Mapping[str, Any]) -> TemplateAnswer:
-        """Render a template. A child that was stopped is replaced first.
+        """Render a template. A child that ended is replaced, at once where rendering took too long.
 
         Raises:
-            EngineError: the child can't be started.
+            EngineError: the child can't be started, or doesn't answer.
         """
         try:
             request = pickle.dumps(("render", (name, variables)))
         except Exception as error:  # of many kinds
             return TemplateAnswer(problem=f"its variables must be plain data ({str(error)[:200]})")
+        if len(request) > _MAX_REQUEST_BYTES:
+            return TemplateAnswer(problem=f"its variables take {len(request)} bytes; {_MAX_REQUEST_BYTES} is the limit")
         with self._lock:
-            if self._child.poll() is not None:
-                self._close()
-                self._child, self._link = self._start()
-                self._compiled = None
-            started = self._await_start()
-            return started if started.problem else self._ask(request)
+            answer = self._attempt(request)
+            if self._has_crashed():  # by these variables, or by somebody: the second time it was them
+                answer = self._attempt(request)
+            if self._child.returncode == _TOO_LONG:
+                with contextlib.suppress(EngineError):  # the next request says so
+                    self._replace()
+            return answer
+
+    def _attempt(self, request: bytes) -> TemplateAnswer:
+        if self._child.poll() is not None:
+            self._replace()
+        started = self._await_start()
+        return started if started.problem else self._ask(request)
+
+    def _has_crashed(self) -> bool:
+        return self._child.returncode not in (None, _TOO_LONG)
+
+    def _replace(self) -> None:
+        self._close()
+        self._child, self._link = self._start()
+        self._compiled = None
 
     def _await_start(self) -> TemplateAnswer:
         if self._compiled is None:
@@ -114,6 +133,9 @@ class TemplateProcess:
         try:
             head = _receive_exactly(self._link, 9)
             text = _receive_exactly(self._link, int.from_bytes(head[1:]))
+        except TimeoutError:
+            self._close()
+            raise EngineError(f"the process for chat templates didn't answer in {_MAX_WAIT_S:g} s") from None
         except (OSError, EOFError):
             self._close()
             return TemplateAnswer(problem=_ending(self._child.returncode))
@@ -124,7 +146,7 @@ class TemplateProcess:
 
 
 def _ending(status: int) -> str:
-    if status == -signal.SIGPROF:
+    if status == _TOO_LONG:
         return "it takes too long, and was stopped"
     return f"its process ended with status {status}"
 

@@ -42,13 +42,14 @@ class _TemplateRefusal(jinja2.TemplateError):
 
 
 class _Generation(Extension):
-    """``{% generation %}``: marks assistant text for training; here its body stands as it is."""
+    """``{% generation %}``: marks text for training; its body stands as it is, and variables set in it end with it."""
 
     tags = {"generation"}
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return [nodes.Scope(body, lineno=line)]
 
 
 def _raise_exception(message: object) -> None:
@@ -56,7 +57,7 @@ def _raise_exception(message: object) -> None:
 
 
 def _strftime_now(layout: str) -> str:
-    return datetime.now().astimezone().strftime(layout)
+    return datetime.now().astimezone().replace(tzinfo=None).strftime(layout)  # as Hugging Face: %Z is empty
 
 
 def _to_json(
@@ -107,6 +108,8 @@ class _Templates:
 def main() -> None:
     """Answer until the parent closes its end of the socket, which is standard input."""
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # whoever started the parent may have had it ignored or blocked
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
     templates = _Templates()
     with (
         contextlib.suppress(ConnectionError),  # the parent has gone
@@ -127,7 +130,7 @@ def _answer(templates: _Templates, request: bytes) -> tuple[bytes, bytes]:
         letter, text = getattr(templates, method)(*arguments)
         answer = text.encode("utf-8", "surrogatepass")
     except Exception as error:  # what the parent pickled isn't importable here
-        return _FAILURE, _bounded(error).encode("utf-8", "replace")
+        return _FAILURE, _bounded(error).encode()
     if len(answer) > _MAX_TEXT_BYTES:
         return _FAILURE, f"it makes a prompt of {len(answer)} bytes; {_MAX_TEXT_BYTES} is the limit".encode()
     return letter, answer
@@ -136,7 +139,8 @@ def _answer(templates: _Templates, request: bytes) -> tuple[bytes, bytes]:
 def _bounded(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "it takes too much memory"
-    return str(error)[:_MAX_MESSAGE_CHARS] or type(error).__name__
+    said = str(error)[:_MAX_MESSAGE_CHARS].encode("utf-8", "replace").decode()  # lone surrogates go into no message
+    return said or type(error).__name__
 
 
 if __name__ == "__main__":

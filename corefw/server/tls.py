@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ssl
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from corefw.config.regular_file import open_regular
 from corefw.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,10 +50,7 @@ def tls_context(config: ServerConfig) -> ssl.SSLContext | None:
 
 def _check_file(flag: str, name: str) -> None:
     try:
-        if not stat.S_ISREG(Path(name).stat().st_mode):
-            raise ConfigError(f"{flag} {name!r} is not a file")
-        with Path(name).open("rb"):
-            pass
+        open_regular(Path(name)).close()
     except OSError as error:
         raise ConfigError(f"{flag} {name!r} can't be read: {error.strerror}") from None
 

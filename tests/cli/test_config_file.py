@@ -123,6 +123,14 @@ def test_a_commands_own_flags_are_checked_too(
     assert said in capsys.readouterr().err
 
 
+def test_a_file_of_an_unknown_user_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = Parser(prog="corefw serve")
+    importlib.import_module(_MODULES["serve"]).add_arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--config", "~nobody-has-this-name/corefw.yaml"])
+    assert "can't be read: No such file" in capsys.readouterr().err
+
+
 def test_a_model_runs_as_its_file_says(file: Path, tiny: Path) -> None:
     file.write_text(f"model: {tiny}\ndtype: float32\nkv-cache-memory: 16MiB\nmax-tokens: 3\nignore-eos: true\n")
     done = corefw("generate", "Hello", "--config", str(file))

@@ -93,3 +93,10 @@ def test_what_is_no_readable_text_file_is_refused_at_once(file: Path, tmp_path: 
     }.items():
         with pytest.raises(ConfigError, match=said):
             read_settings(tmp_path / name)
+
+
+def test_what_a_key_has_besides_letters_does_not_reach_the_terminal(file: Path) -> None:
+    file.write_text('"a\\e[31m": 1\n"a\\e[31m": 2\n')
+    with pytest.raises(ConfigError, match=r"line 2: a\[31m is there already") as raised:
+        read_settings(file)
+    assert str(raised.value).isprintable()

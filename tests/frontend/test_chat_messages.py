@@ -29,6 +29,11 @@ def test_an_assistant_message_may_have_no_content_and_keeps_its_other_keys() -> 
     assert template_messages([{"role": "assistant"}]) == [{"role": "assistant", "content": ""}]
 
 
+def test_keys_without_a_value_are_left_out() -> None:
+    message = {"role": "user", "content": "a", "name": None, "tool_calls": None}
+    assert template_messages([message]) == [{"role": "user", "content": "a"}]
+
+
 @pytest.mark.parametrize(
     ("messages", "param", "words"),
     [

@@ -20,6 +20,11 @@ from corefw.frontend.chat_template import (
 )
 
 
+def _many_steps(count: int) -> str:
+    """Thousands of small steps, ``count`` times."""
+    return f"{{% for i in range({count}) %}}{{% for j in range(5000) %}}{{% endfor %}}{{% endfor %}}"
+
+
 def render(source: str, **variables: Any) -> str:
     template = ChatTemplate({"default": source})
     template.check()
@@ -35,7 +40,9 @@ def render(source: str, **variables: Any) -> str:
         ("{% generation %}hi{% endgeneration %}", "hi"),
         ("{% for i in range(9) %}{% if i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}", "012"),
         ("{% for i in range(4) %}{% if i == 1 %}{% continue %}{% endif %}{{ i }}{% endfor %}", "023"),
+        ("{% generation %}{% set x = 1 %}{% endgeneration %}{{ x is defined }}", "False"),
         ("{{ strftime_now('%Y') | length }}", "4"),
+        ("{{ strftime_now('%Z%z') }}", ""),
         ("{{ unknown }}|{{ messages }}", "|[]"),
     ],
 )
@@ -143,8 +150,8 @@ def test_threads_may_render_at_once() -> None:
 def test_the_process_ends_with_its_template() -> None:
     template = ChatTemplate({"default": "{{ pid }}"})
     template.check()
-    assert template._process is not None
-    pid = template._process._child.pid
+    assert template._processes is not None
+    pid = template._processes._first._child.pid
     assert Path(f"/proc/{pid}").exists()
     del template
     gc.collect()
@@ -154,10 +161,67 @@ def test_the_process_ends_with_its_template() -> None:
 def test_a_process_that_was_killed_is_replaced() -> None:
     template = ChatTemplate({"default": "well"})
     template.check()
-    assert template._process is not None
-    template._process._child.kill()
-    template._process._child.wait(10)
+    assert template._processes is not None
+    template._processes._first._child.kill()
+    template._processes._first._child.wait(10)
     assert template.render({}) == "well"
+
+
+def test_a_process_that_is_killed_while_it_renders_costs_no_answer() -> None:
+    template = ChatTemplate({"default": _many_steps(1_000) + "well"})
+    template.check()
+    assert template._processes is not None
+    child = template._processes._first._child
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(template.render, {})
+        time.sleep(0.02)
+        assert not answer.done()
+        child.kill()
+        assert answer.result() == "well"
+
+
+def test_a_process_that_took_too_long_is_replaced_at_once() -> None:
+    template = ChatTemplate({"default": "{{ n ** (n ** n) }}"})
+    with pytest.raises(RequestError, match="takes too long"):
+        template.render({"n": 9})
+    assert template._processes is not None
+    assert template._processes._first._child.poll() is None
+
+
+def test_others_are_rendered_while_one_does_not_end() -> None:
+    template = ChatTemplate({"default": f"{{% if n %}}{_many_steps(100_000)}{{% endif %}}well"})
+    template.check()
+    with ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(template.render, {"n": 1})
+        time.sleep(0.05)
+        assert [template.render({}) for _ in range(20)] == ["well"] * 20
+        assert not slow.done()
+        with pytest.raises(RequestError, match="takes too long"):
+            slow.result()
+
+
+def test_the_limit_holds_where_its_signal_was_ignored_and_blocked() -> None:
+    code = (
+        "import signal\n"
+        "from corefw.frontend.chat_template import ChatTemplate\n"
+        "signal.signal(signal.SIGPROF, signal.SIG_IGN)\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPROF})\n"
+        "try: ChatTemplate({'default': '{{ n ** (n ** n) }}'}).render({'n': 9})\n"
+        "except Exception as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert "takes too long" in done.stdout, done.stderr
+
+
+def test_variables_beyond_the_limit_are_refused() -> None:
+    with pytest.raises(RequestError, match=r"take \d+ bytes"):
+        ChatTemplate({"default": "x"}).render({"x": "y" * (64 * 2**20)})
+
+
+def test_what_a_template_says_is_valid_text() -> None:
+    with pytest.raises(RequestError, match="the chat template refuses") as raised:
+        render("{{ raise_exception('no \\ud800') }}")
+    assert str(raised.value).encode().endswith(b": no ?")
 
 
 def test_the_process_ends_with_its_parent_even_while_it_computes() -> None:
@@ -165,7 +229,7 @@ def test_the_process_ends_with_its_parent_even_while_it_computes() -> None:
         "import os, threading, time\n"
         "from corefw.frontend.chat_template import ChatTemplate\n"
         "t = ChatTemplate({'default': '{{ n ** (n ** n) }}'}); t.check()\n"
-        "print(t._process._child.pid, flush=True)\n"
+        "print(t._processes._first._child.pid, flush=True)\n"
         "threading.Thread(target=t.render, args=({'n': 9},), daemon=True).start()\n"
         "time.sleep(0.2); os.kill(os.getpid(), 9)\n"
     )

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken
+from transformers import AutoTokenizer
 
 from corefw.config.engine_config import FrontendConfig, ModelConfig
 from corefw.errors import ContextLengthError, RequestError
@@ -16,6 +17,7 @@ from corefw.frontend.chat_template import ChatTemplate
 from corefw.frontend.content_shield import ContentShield
 from corefw.frontend.renderer import Renderer
 from corefw.frontend.tokenizer import load_tokenizer
+from corefw.testing.tiny_models import write_tiny_llama
 from tests.frontend.tokenizer.test_load import byte_level_backend
 from tests.frontend.vocabularies import (
     BOS,
@@ -137,6 +139,32 @@ def test_a_final_message_that_the_template_leaves_out_cant_be_continued(tmp_path
     with pytest.raises(RequestError, match="leaves out the final message") as raised:
         chat_renderer(tmp_path, "'nothing'").render_chat(user("a"), continue_final_message=True)
     assert raised.value.param == "messages"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% if tools is not none %}tools {{ tools | tojson }}{% endif %}{{ messages[0].content }}",
+        "{{ tools is defined }} {{ documents is none }} {{ 'name' in messages[0] }} {{ messages[1].tool_calls }}",
+        "{% for m in messages %}{% if m.role == 'assistant' %}\n  {% generation %}\n  {% set x = m.content %}"
+        "{{ x | trim }}\n  {% endgeneration %}{{ x }}\n{% endif %}{% endfor %}",
+        "{% for m in messages %}{% if loop.first %}{% continue %}{% endif %}"
+        "{{ m | tojson(indent=1) }}{% break %}{% endfor %}",
+        "{{ strftime_now('%d %b %Y %Z') }}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+    ],
+)
+def test_templates_are_rendered_as_transformers_does(template: str, tmp_path: Path, cache_folder: Path) -> None:
+    reference = write_tiny_llama(tmp_path / "reference")
+    messages = [
+        {"role": "user", "content": " hello <b>é", "name": None},
+        {"role": "assistant", "content": " world ", "tool_calls": None},
+    ]
+    expected = AutoTokenizer.from_pretrained(reference).apply_chat_template(
+        messages, chat_template=template, add_generation_prompt=True, tokenize=False
+    )
+    file = write_gguf(tmp_path / "s.gguf", byte_level_metadata(), template)
+    renderer = Renderer(model_info(file), ModelConfig(), FrontendConfig())
+    assert SMALL.decode(renderer.render_chat(messages), skip_special_tokens=False) == expected
 
 
 def test_a_text_is_encoded_without_a_begin_token_on_request(tmp_path: Path, cache_folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from pathlib import Path
@@ -121,6 +122,19 @@ def refusal(**settings: str | int) -> str:
     return str(caught.value)
 
 
+def test_a_file_that_would_wait_or_never_ends_is_refused_at_once(tmp_path: Path, pair: Pair) -> None:
+    pipe = tmp_path / "pipe.pem"
+    os.mkfifo(pipe)
+    assert "a named pipe" in refusal(ssl_certfile=str(pipe))
+    assert "a named pipe" in refusal(ssl_certfile=pair.cert, ssl_keyfile=str(pipe))
+    assert "a device" in refusal(
+        ssl_certfile=pair.cert, ssl_keyfile=pair.key, ssl_ca_certs="/dev/zero", ssl_cert_reqs=2
+    )
+    link = tmp_path / "link.pem"
+    link.symlink_to(pair.cert)
+    assert tls_context(ServerConfig(ssl_certfile=str(link), ssl_keyfile=pair.key)) is not None
+
+
 def test_a_file_that_cannot_be_used_is_named_in_one_sentence(folder: Path, issuer: Pair, pair: Pair) -> None:
     text = folder / "text.pem"
     text.write_text("nothing")
@@ -128,7 +142,8 @@ def test_a_file_that_cannot_be_used_is_named_in_one_sentence(folder: Path, issue
     assert refusal(ssl_certfile=missing) == f"--ssl-certfile {missing!r} can't be read: No such file or directory"
     assert "--ssl-keyfile" in refusal(ssl_certfile=cert, ssl_keyfile=missing)
     assert "--ssl-ca-certs" in refusal(ssl_certfile=cert, ssl_keyfile=key, ssl_ca_certs=missing, ssl_cert_reqs=2)
-    assert refusal(ssl_certfile=str(folder)) == f"--ssl-certfile {str(folder)!r} is not a file"
+    said = "can't be read: isn't a regular file, but a directory"
+    assert refusal(ssl_certfile=str(folder)) == f"--ssl-certfile {str(folder)!r} {said}"
     assert "has no certificate in PEM form" in refusal(ssl_certfile=str(text), ssl_keyfile=key)
     assert "has no key in PEM form" in refusal(ssl_certfile=cert, ssl_keyfile=str(text))
     assert "has no key in PEM form; give its file with --ssl-keyfile" in refusal(ssl_certfile=cert)

@@ -21,6 +21,7 @@ from corefw.frontend.tokenizer.load import open_gguf
 if TYPE_CHECKING:
     from corefw.config.engine_config import FrontendConfig, ModelConfig
     from corefw.config.model_info import ModelInfo
+    from corefw.frontend.template_pool import Lane
 
 __all__ = ["Renderer"]
 
@@ -115,6 +116,7 @@ class Renderer:
         template_kwargs: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        lane: Lane = "any",
     ) -> list[int]:
         """Ids of a chat in the model's template.
 
@@ -125,8 +127,10 @@ class Renderer:
             template_kwargs: further variables of the template (``tools`` …).
             add_generation_prompt: end with the beginning of an assistant's message.
             continue_final_message: end with the last message's text, whatever the template puts after it.
+            lane: see ``TemplatePool``.
 
         Raises:
+            SlowTemplateError: the template isn't rendered quickly, and the lane is the quick one.
             RequestError: malformed messages, no template, or the template refuses; ``param`` is the path.
         """
         shield = ContentShield(self.tokenizer, is_open=self._parses_content)
@@ -141,7 +145,8 @@ class Renderer:
                 **shield.protect(template_kwargs or {}),
                 "messages": protected,
                 "add_generation_prompt": add_generation_prompt,
-            }
+            },
+            lane=lane,
         )
         if continue_final_message:
             rendered = shield.cut_at_end(rendered)

@@ -34,6 +34,7 @@ from corefw.config.engine_config import (
 )
 from corefw.config.model_info import ModelFiles, ModelInfo
 from corefw.errors import RequestError
+from corefw.frontend.template_pool import Lane
 from corefw.frontend.text_engine import TextEngine
 from corefw.frontend.tokenizer.base import Tokenizer
 from corefw.interfaces.endpoint import Endpoint
@@ -86,8 +87,13 @@ class ByteRenderer:
         *,
         template_kwargs: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        lane: Lane = "any",
     ) -> list[int]:
+        del lane  # this one is always quick
         lines = [f"{message['role']}: {_text(message['content'])}\n" for message in messages]
+        if continue_final_message:
+            lines[-1] = lines[-1].removesuffix("\n")
         return self.tokenizer.encode("".join(lines) + ("assistant: " if add_generation_prompt else ""))
 
 

@@ -10,7 +10,7 @@ from corefw.engine.resolver import resolve_config, with_tokenizer_size
 from corefw.frontend.renderer import Renderer
 from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["Prepared", "discover_plugins", "prepare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Prepared:
     plugins: PluginManager
 
 
-def prepare(args: UserArgs) -> Prepared:
-    """Resolve what the user said.
+def discover_plugins(args: UserArgs) -> PluginManager:
+    """The plugins that the user allows, with the general ones loaded.
 
     Raises:
         ConfigError, PluginError: a setting can't be honoured.
@@ -31,6 +31,20 @@ def prepare(args: UserArgs) -> Prepared:
     section = args.section("plugins")
     plugins = PluginManager.discover(section.get("plugins"), section.get("plugin_policy", "normal"))
     plugins.load_general("front_end")
+    return plugins
+
+
+def prepare(args: UserArgs, plugins: PluginManager | None = None) -> Prepared:
+    """Resolve what the user said.
+
+    Args:
+        args: what the user said.
+        plugins: from ``discover_plugins``, where somebody needed them before.
+
+    Raises:
+        ConfigError, PluginError: a setting can't be honoured.
+    """
+    plugins = plugins or discover_plugins(args)
     config = resolve_config(args, plugins)
     renderer = Renderer(config.model_info, config.model, config.frontend)
     return Prepared(with_tokenizer_size(config, renderer.tokenizer.vocab_size), renderer, plugins)

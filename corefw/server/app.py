@@ -24,9 +24,9 @@ from corefw.server.observation import observing
 from corefw.server.openapi_document import ApiDocument
 from corefw.server.request_id import RequestIds
 from corefw.server.root_path import RootPath
-from corefw.server.state import ServerState
+from corefw.server.state import TASKS, ServerState
 
-__all__ = ["create_app"]
+__all__ = ["check_endpoints", "create_app"]
 
 logger = get_logger(__name__)
 
@@ -42,7 +42,11 @@ def create_app(state: ServerState, endpoints: Sequence[Endpoint]) -> Starlette:
         PluginError: two endpoints want one route, or one outside the built-ins has public paths.
         ConfigError: the environment's API key can't be sent, or the root path hides a route.
     """
-    active = [endpoint for endpoint in endpoints if _is_served(endpoint, state)]
+    active = _served(endpoints, state.tasks)
+    for endpoint in endpoints:
+        if endpoint not in active:
+            needed = ", ".join(sorted(endpoint.required_tasks))
+            logger.info("endpoint %s is not served: the model does none of its tasks (%s)", endpoint.name, needed)
     keys = accepted_keys(state.server_config)
     routes = _collect_routes(active)
     _check_root_path(state.server_config.root_path, routes)
@@ -59,12 +63,21 @@ def create_app(state: ServerState, endpoints: Sequence[Endpoint]) -> Starlette:
     return app
 
 
-def _is_served(endpoint: Endpoint, state: ServerState) -> bool:
-    if not endpoint.required_tasks or endpoint.required_tasks & state.tasks:
-        return True
-    needed = ", ".join(sorted(endpoint.required_tasks))
-    logger.info("endpoint %s is not served: the model does none of its tasks (%s)", endpoint.name, needed)
-    return False
+def check_endpoints(endpoints: Sequence[Endpoint], root_path: str) -> None:
+    """What ``create_app`` would refuse, before there is a model.
+
+    Endpoints are asked for their routes once, so these are others than those that are served.
+
+    Raises:
+        PluginError, ConfigError: see ``create_app``.
+    """
+    active = _served(endpoints, TASKS)
+    _public_paths(active)
+    _check_root_path(root_path, _collect_routes(active))
+
+
+def _served(endpoints: Sequence[Endpoint], tasks: frozenset[str]) -> list[Endpoint]:
+    return [endpoint for endpoint in endpoints if not endpoint.required_tasks or endpoint.required_tasks & tasks]
 
 
 def _collect_routes(endpoints: Sequence[Endpoint]) -> list[BaseRoute]:

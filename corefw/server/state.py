@@ -14,7 +14,7 @@ from corefw.observability.metrics import Metrics
 from corefw.observability.tracing import Tracing
 from corefw.server.admission import Admission
 from corefw.server.in_flight import InFlight
-from corefw.server.observation import make_metrics, make_tracing
+from corefw.server.observation import make_metrics
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig, ServerConfig
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from corefw.frontend.text_engine import TextEngine
     from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["ServedEngine", "ServerState", "state_of"]
+__all__ = ["TASKS", "ServedEngine", "ServerState", "state_of"]
+
+# What every model can do.
+TASKS = frozenset({"generate"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +57,7 @@ class ServerState:
     metrics: Metrics
     model_names: tuple[str, ...]
     started_s: float
-    tasks: frozenset[str] = frozenset({"generate"})
+    tasks: frozenset[str] = TASKS
     in_flight: InFlight
     admission: Admission
     sampling_defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
@@ -71,11 +74,12 @@ class ServerState:
         config: EngineConfig,
         server_config: ServerConfig,
         started_s: float,
+        tracing: Tracing | None = None,
     ) -> ServerState:
         """The state of a server for one model.
 
         Raises:
-            ConfigError: the model's own sampling defaults are unusable, or spans are wanted without OpenTelemetry.
+            ConfigError: the model's own sampling defaults are unusable.
         """
         names = config.model.served_model_name or (config.model.model,)
         admission = Admission(server_config.max_concurrent_requests)
@@ -87,7 +91,7 @@ class ServerState:
             renderer=renderer,
             plugins=plugins,
             metrics=make_metrics(names[0], engine, config, server_config),
-            tracing=make_tracing(server_config),
+            tracing=tracing,
             model_names=names,
             started_s=started_s,
             in_flight=InFlight(server_config.request_timeout),

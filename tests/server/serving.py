@@ -41,6 +41,7 @@ from corefw.interfaces.endpoint import Endpoint
 from corefw.server.app import create_app
 from corefw.server.http_protocol import Deadlines
 from corefw.server.listener import listen_on
+from corefw.server.observation import make_tracing
 from corefw.server.run import HttpServer
 from corefw.server.state import ServerState
 from corefw.testing.scripted_engine import ScriptedEngine
@@ -149,14 +150,16 @@ def scripted(text: str | Callable[[Any], Sequence[int]] = "Hello, world!", **set
 def make_state(engine: ScriptedEngine, server_config: ServerConfig | None = None, plugins: Any = None) -> ServerState:
     renderer: Any = ByteRenderer()
     served: Any = engine
+    server_config = server_config or ServerConfig(port=0)
     return ServerState.build(
         engine=served,
         text=TextEngine(served, renderer),
         renderer=renderer,
         plugins=plugins,
         config=engine.config,
-        server_config=server_config or ServerConfig(port=0),
+        server_config=server_config,
         started_s=time.time(),
+        tracing=make_tracing(server_config),
     )
 
 

@@ -130,7 +130,8 @@ class LLM:
         *,
         use_tqdm: bool | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool = True,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
     ) -> list[RequestOutput]:
         """Answer conversations in the model's chat template.
 
@@ -138,11 +139,18 @@ class LLM:
             messages: one conversation (objects with role and content), or a list of them.
             sampling_params, use_tqdm: see ``generate``.
             chat_template_kwargs: further variables of the template.
-            add_generation_prompt: end the prompt with the beginning of an assistant's message.
+            add_generation_prompt: end the prompt with the beginning of an assistant's message; None is True, unless
+                ``continue_final_message``.
+            continue_final_message: end the prompt with the last message's text, which the answer then continues.
 
         Raises:
-            RequestError, EngineError: see ``generate``.
+            RequestError, EngineError: see ``generate``; or both of the above are True.
         """
+        if add_generation_prompt and continue_final_message:
+            raise RequestError(
+                "continue_final_message and add_generation_prompt can't both be True; leave add_generation_prompt out",
+                param="continue_final_message",
+            )
         conversations = [messages] if messages and isinstance(messages[0], Mapping) else messages
         rendered = []
         for position, conversation in enumerate(conversations):
@@ -150,7 +158,8 @@ class LLM:
                 ids = self._renderer.render_chat(
                     conversation,  # type: ignore[arg-type]  # the list was told from the list of lists above
                     template_kwargs=chat_template_kwargs,
-                    add_generation_prompt=add_generation_prompt,
+                    add_generation_prompt=add_generation_prompt is not False and not continue_final_message,
+                    continue_final_message=continue_final_message,
                 )
             rendered.append(_Rendered(ids=ids))
         return self._run(rendered, sampling_params, use_tqdm, None)

@@ -112,6 +112,16 @@ def test_a_chat_goes_through_the_template(llm: LLM) -> None:
     assert len(without[0].prompt_token_ids) < len(one[0].prompt_token_ids)
 
 
+def test_the_last_message_can_be_continued(llm: LLM) -> None:
+    conversation = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "good"}]
+    ended = llm.chat(conversation, GREEDY, add_generation_prompt=False)[0].prompt_token_ids
+    open_ids = llm.chat(conversation, GREEDY, continue_final_message=True)[0].prompt_token_ids
+    assert 0 < len(open_ids) < len(ended)
+    assert ended[: len(open_ids)] == open_ids
+    with pytest.raises(RequestError, match="can't both be True"):
+        llm.chat(conversation, GREEDY, continue_final_message=True, add_generation_prompt=True)
+
+
 @pytest.mark.parametrize(
     ("bad", "said"),
     [

@@ -13,6 +13,7 @@ from corefw.interfaces.server_state import ServedEngine
 from corefw.observability.metrics import Metrics
 from corefw.observability.tracing import Tracing
 from corefw.server.admission import Admission
+from corefw.server.embeds_memory import EmbedsMemory
 from corefw.server.in_flight import InFlight
 from corefw.server.observation import make_metrics
 
@@ -44,6 +45,7 @@ class ServerState:
         started_s: ``time.time()`` of the start.
         in_flight: the requests that are being answered.
         admission: places for sequences.
+        embeds_memory: room for prompts given as embeddings.
         sampling_defaults: what the model says where a request is silent.
         tracing: what makes spans; None where they aren't wanted.
     """
@@ -60,6 +62,7 @@ class ServerState:
     tasks: frozenset[str] = TASKS
     in_flight: InFlight
     admission: Admission
+    embeds_memory: EmbedsMemory
     sampling_defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
     tracing: Tracing | None = None
 
@@ -96,6 +99,7 @@ class ServerState:
             started_s=started_s,
             in_flight=InFlight(server_config.request_timeout),
             admission=admission,
+            embeds_memory=EmbedsMemory(server_config.total_body_bytes),
             sampling_defaults=SamplingDefaults.of_model(config.model, config.model_info),
         )
 

@@ -124,15 +124,14 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_context_that_is_much_shorter_than_the_models_is_a_warning_with_the_remedy(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    long = {"layer0": full_spec(), "layer1": full_spec()}
     config = dataclasses.replace(cache_config(kv_cache_memory=11 * 2 * PAGE_BYTES), model_info=with_positions(2**20))
-    plan_runtime(config, [report(10**9, **long)], plugins())
+    plan_runtime(config, [report(10**9)], plugins())
     (told,) = warnings_of(caplog)
     assert "only 40 tokens long" in told
     assert f"the model's own is {2**20}. Raise --kv-cache-memory (or free memory), to 33MiB" in told
     caplog.clear()
     enough = dataclasses.replace(cache_config(kv_cache_memory=33 * 2**20), model_info=with_positions(2**20))
-    assert plan_runtime(enough, [report(10**9, **long)], plugins())[0].max_model_len == 2**20
+    assert plan_runtime(enough, [report(10**9)], plugins())[0].max_model_len == 2**20
     assert warnings_of(caplog) == []
 
 

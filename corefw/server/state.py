@@ -28,6 +28,9 @@ __all__ = ["TASKS", "ServedEngine", "ServerState", "state_of"]
 # What every model can do.
 TASKS = frozenset({"generate"})
 
+# Of a wrong name, in the error: enough to recognise it.
+_MAX_SHOWN_NAME = 64
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerState:
@@ -118,7 +121,7 @@ class ServerState:
             return self.model_names[0]
         if asked not in self.model_names:
             raise NotFoundError(
-                f"the model does not exist; this server has {', '.join(self.model_names)}",
+                f"the model {asked[:_MAX_SHOWN_NAME]!r} does not exist; this server has {', '.join(self.model_names)}",
                 param="model",
                 code="model_not_found",
             )

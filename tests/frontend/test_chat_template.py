@@ -206,11 +206,14 @@ def test_the_quick_lane_gives_up_what_is_slow_and_goes_on(source: str) -> None:
     template = ChatTemplate({"default": f"{{% if n %}}{source}{{% endif %}}well"})
     template.check()
     begin_s = time.monotonic()
+    with pytest.raises(RequestError, match="takes too long"):
+        template.render({"n": 9}, lane="slow")
+    limit_s = time.monotonic() - begin_s
     for _ in range(3):
         with pytest.raises(SlowTemplateError):
             template.render({"n": 9}, lane="quick")
         assert template.render({"n": 0}, lane="quick") == "well"
-    assert time.monotonic() - begin_s < 4, "giving up takes less than the limit, which is 2 s"
+    assert time.monotonic() - begin_s < 3 * limit_s, "giving up takes less than the limit"
 
 
 def test_what_takes_longer_than_a_moment_is_rendered_all_the_same() -> None:

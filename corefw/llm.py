@@ -64,7 +64,7 @@ class LLM:
             raise ConfigError(f"{names}: only the HTTP server has such settings; leave them out of LLM()")
         if "torch" not in sys.modules:
             env.apply_child_environment()
-        prepared = prepare(args)
+        prepared = prepare(args, interactive=False)
         self._renderer = prepared.renderer
         self._engine: LLMEngine | None = LLMEngine(prepared.config, prepared.plugins)
         self._generator = BatchGenerator(self._engine, prepared.renderer)

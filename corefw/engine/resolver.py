@@ -31,12 +31,13 @@ __all__ = ["resolve_config", "resolve_model", "with_tokenizer_size"]
 _OPEN_SECTIONS = tuple(name for name in SECTIONS if name not in ("server", "device"))
 
 
-def resolve_config(args: UserArgs, plugins: PluginManager) -> EngineConfig:
+def resolve_config(args: UserArgs, plugins: PluginManager, *, interactive: bool = True) -> EngineConfig:
     """The configuration of an engine, with a reason for every choice.
 
     Args:
         args: explicit settings.
         plugins: the resolved plugin set; recorded with every selection.
+        interactive: see ``Platform.propose``.
 
     Raises:
         ConfigError: a setting can't be honoured, with what is accepted.
@@ -45,7 +46,7 @@ def resolve_config(args: UserArgs, plugins: PluginManager) -> EngineConfig:
     device = _section(SECTIONS["device"], args.section("device"))
     platform, selection = _choose_platform(device.platform, plugins)
     selections = [*selections, selection]
-    sections, changes = _apply_proposals(args, platform.propose(info, args.explicit))
+    sections, changes = _apply_proposals(args, platform.propose(info, args.explicit, interactive=interactive))
     model = _section(ModelConfig, sections["model"])
     dtype, dtype_reason = _choose_dtype(model.dtype, info, platform)
     cache_dir = str(env.cache_dir() / "implementations")

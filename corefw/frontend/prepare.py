@@ -34,17 +34,18 @@ def discover_plugins(args: UserArgs) -> PluginManager:
     return plugins
 
 
-def prepare(args: UserArgs, plugins: PluginManager | None = None) -> Prepared:
+def prepare(args: UserArgs, plugins: PluginManager | None = None, *, interactive: bool = True) -> Prepared:
     """Resolve what the user said.
 
     Args:
         args: what the user said.
         plugins: from ``discover_plugins``, where somebody needed them before.
+        interactive: somebody waits for single tokens; else whole results count.
 
     Raises:
         ConfigError, PluginError: a setting can't be honoured.
     """
     plugins = plugins or discover_plugins(args)
-    config = resolve_config(args, plugins)
+    config = resolve_config(args, plugins, interactive=interactive)
     renderer = Renderer(config.model_info, config.model, config.frontend)
     return Prepared(with_tokenizer_size(config, renderer.tokenizer.vocab_size), renderer, plugins)

@@ -57,9 +57,15 @@ class Platform(ABC):
     def attention_order(self) -> Sequence[str]:
         """Names of attention backends in the order in which to ask them."""
 
-    def propose(self, model: ModelInfo, explicit: frozenset[str]) -> Sequence[Proposal]:
-        """Changes of defaults. ``explicit`` has the fields the user set (``section.field``). Default: none."""
-        del model, explicit
+    def propose(self, model: ModelInfo, explicit: frozenset[str], *, interactive: bool) -> Sequence[Proposal]:
+        """Changes of defaults. Default: none.
+
+        Args:
+            model: what will run.
+            explicit: the fields the user set (``section.field``).
+            interactive: somebody waits for single tokens, as a server's clients do; else whole results count.
+        """
+        del model, explicit, interactive
         return ()
 
     @abstractmethod

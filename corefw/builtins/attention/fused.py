@@ -1,4 +1,4 @@
-"""The fast path of half precision: torch's fused attention, decodes of similar length and prompts of one length together.
+"""The fast path of half precision: torch's fused attention for decodes of like lengths and prompts of one length.
 
 Shapes: T tokens, N requests, H query heads, K KV heads, G = H/K, D head size, S tokens of one request, L keys.
 """

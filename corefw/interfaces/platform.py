@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import torch
 
     from corefw.config.model_info import ModelInfo
+    from corefw.interfaces.selection import Selection
 
 __all__ = ["DeviceRuntime", "Platform", "Proposal"]
 
@@ -104,6 +105,15 @@ class DeviceRuntime(ABC):
     @abstractmethod
     def seed_everything(self, seed: int) -> None:
         """Seed what is random at start-up. Requests never use generator state."""
+
+    def settle_weights(self, tensors: Iterable[torch.Tensor]) -> Selection | None:
+        """Called once, when a model's tensors lie where they will stay; may do something for the memory they lie in.
+
+        Returns:
+            what was done and why, for the report; None where there is nothing to say.
+        """
+        del tensors
+        return None
 
     @abstractmethod
     def synchronize(self) -> None:

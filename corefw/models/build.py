@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from corefw.interfaces.selection import Selection
     from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["build_model", "make_build_context"]
+__all__ = ["build_model", "make_build_context", "tensors_of"]
 
 _BACKENDS = "attention_backends"
 
@@ -77,6 +77,13 @@ def build_model(config: EngineConfig, build: BuildContext, plugins: PluginManage
     built: nn.Module = model.eval().requires_grad_(False)
     prepare_weights(built)
     return built
+
+
+def tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:
+    """Every tensor that a model's modules hold: parameters, buffers, and prepared weights, which are neither."""
+    for module in model.modules():
+        held = (*module.parameters(recurse=False), *module.buffers(recurse=False), *vars(module).values())
+        yield from (value for value in held if isinstance(value, torch.Tensor))
 
 
 def _make_model(config: EngineConfig, build: BuildContext, plugins: PluginManager) -> nn.Module:

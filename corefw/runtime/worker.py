@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from corefw.errors import EngineError
 from corefw.interfaces.executor import WorkerReport
 from corefw.interfaces.kv_cache import SlidingWindowSpec
-from corefw.models.build import build_model, make_build_context
+from corefw.models.build import build_model, make_build_context, tensors_of
 from corefw.runtime.block_size import choose_block_size
 from corefw.runtime.kv_pages import KVPages
 from corefw.runtime.memory import available_kv_bytes
@@ -55,10 +55,12 @@ class Worker:
         self._runtime: DeviceRuntime = platform.runtime(local_rank)
         self._runtime.seed_everything(config.model.seed)
         build, selections = make_build_context(config, self._runtime.device, plugins)
-        self._model = cast(RunnableModel, build_model(config, build, plugins))
+        model = build_model(config, build, plugins)
+        settled = self._runtime.settle_weights(tensors_of(model))
+        self._model = cast(RunnableModel, model)
         check_accepts_embeds(self._model, config)
         self._backend: type[AttentionBackend] = build.attention_backend
-        bound = tuple(build.binder.selections)
+        bound = (*build.binder.selections, *(() if settled is None else (settled,)))
         self._decisions = tuple((item.what, item.chosen, item.why) for item in (*selections, *bound))
         self._vocab_size = config.num_token_ids
         self._sampler = Sampler(self._vocab_size, config.model.logprobs_mode)

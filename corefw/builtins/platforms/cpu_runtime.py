@@ -76,7 +76,7 @@ class CpuRuntime(DeviceRuntime):
         reason = huge_pages.unavailable_reason() or _too_small(held)
         if reason is not None:
             return Selection("pages of weights", "small", reason)
-        size = huge_pages.collapse(held)
+        size = huge_pages.collapse(map(_extent, held))
         huge = min(huge_pages.bytes_in_use(), size)
         reason = f"{huge // 2**20} of {size // 2**20} MiB, read without waiting for address translation"
         return Selection("pages of weights", "huge", reason, (Rejected("small", "slower to read"),))
@@ -88,6 +88,14 @@ class CpuRuntime(DeviceRuntime):
 def _too_small(tensors: Iterable[torch.Tensor]) -> str | None:
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     return f"{size // 1024} KiB of weights fit into caches" if size < _MIN_HUGE_BYTES else None
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Address and bytes of the memory that a tensor is in."""
+    if tensor.is_mkldnn:
+        return torch.ops.mkldnn.data_ptr(tensor), torch.ops.mkldnn._nbytes(tensor)
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()
 
 
 def _peak_since_start_bytes() -> int:

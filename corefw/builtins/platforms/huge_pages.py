@@ -12,8 +12,6 @@ import mmap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import torch
-
 __all__ = ["HUGE_PAGE_BYTES", "bytes_in_use", "collapse", "unavailable_reason"]
 
 HUGE_PAGE_BYTES = 2 * 2**20
@@ -31,14 +29,17 @@ def unavailable_reason(switch: Path = _SWITCH) -> str | None:
     return f"{switch} is set to never" if "[never]" in setting else None
 
 
-def collapse(tensors: Iterable[torch.Tensor]) -> int:
-    """Move what lies in these tensors to huge pages, in place, as far as the kernel has any. Costs one copy.
+def collapse(extents: Iterable[tuple[int, int]]) -> int:
+    """Move memory to huge pages, in place, as far as the kernel has any. Costs one copy.
+
+    Args:
+        extents: address and bytes of each piece; all that shares a huge page with one is moved, too.
 
     Returns:
-        bytes of the huge pages that hold the tensors, when all were to be had.
+        bytes of the huge pages that hold the pieces, when all were to be had.
     """
     total = 0
-    for start, size in _runs(tensors):
+    for start, size in _runs(extents):
         total += size
         _advise(start, size, mmap.MADV_HUGEPAGE)
         _advise(start, size, _MADV_COLLAPSE)
@@ -54,11 +55,10 @@ def bytes_in_use() -> int:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("AnonHugePages:"))
 
 
-def _runs(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[int, int]]:
-    """Address and bytes of the runs of huge pages that the tensors touch: few calls, for each stops all processors."""
-    extents = sorted(extent for tensor in tensors if (extent := _extent(tensor))[1])
+def _runs(extents: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The runs of huge pages that the pieces touch: few calls, for each stops all processors."""
     run: tuple[int, int] | None = None
-    for start, size in extents:
+    for start, size in sorted(extent for extent in extents if extent[1]):
         first, last = start // HUGE_PAGE_BYTES, -(-(start + size) // HUGE_PAGE_BYTES)
         if run is not None and first <= run[1]:
             run = (run[0], max(run[1], last))
@@ -70,17 +70,16 @@ def _runs(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[int, int]]:
         yield run[0] * HUGE_PAGE_BYTES, (run[1] - run[0]) * HUGE_PAGE_BYTES
 
 
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """Address and bytes."""
-    if tensor.is_mkldnn:
-        return torch.ops.mkldnn.data_ptr(tensor), torch.ops.mkldnn._nbytes(tensor)
-    storage = tensor.untyped_storage()
-    return storage.data_ptr(), storage.nbytes()
-
-
 def _advise(start: int, size: int, advice: int) -> None:
-    # What the kernel refuses (the edges of a mapping, or when it has no huge page left) stays as it is.
-    _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.c_int(advice))
+    """What the kernel refuses stays as it is: no page of 2 MiB is left, or a page is at the edge of a mapping.
+
+    It stops at the first refusal, so the rest is asked for in halves.
+    """
+    refused = _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.c_int(advice))
+    if refused and size > HUGE_PAGE_BYTES:
+        half = size // HUGE_PAGE_BYTES // 2 * HUGE_PAGE_BYTES
+        _advise(start, half, advice)
+        _advise(start + half, size - half, advice)
 
 
 _libc = ctypes.CDLL(None, use_errno=True)

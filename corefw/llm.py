@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -192,7 +192,7 @@ class LLM:
         if isinstance(prompt, str):
             return _Rendered(ids=self._renderer.render_text(prompt, param="prompt"), text=prompt)
         if not isinstance(prompt, Mapping):
-            return _Rendered(ids=self._renderer.render_ids(list(prompt), param="prompt_token_ids"))
+            return _Rendered(ids=self._render_ids(prompt, "prompt"))
         unknown = sorted(str(key)[:40] for key in set(prompt) - _PROMPT_KEYS)
         given = prompt.keys() & {"prompt", "prompt_token_ids", "prompt_embeds"}
         if unknown or (len(given) != 1 and given != {"prompt_token_ids", "prompt_embeds"}):
@@ -202,16 +202,24 @@ class LLM:
             )
         if "prompt_embeds" in given:
             rendered = self._render_embeds(prompt)
+        elif "prompt_token_ids" in given:
+            rendered = _Rendered(ids=self._render_ids(prompt["prompt_token_ids"], "prompt_token_ids"))
         else:
-            rendered = self._render(prompt["prompt"] if "prompt" in prompt else prompt["prompt_token_ids"])
+            rendered = self._render(prompt["prompt"])
         return replace(rendered, cache_salt=prompt.get("cache_salt"))
+
+    def _render_ids(self, ids: Any, param: str) -> list[int]:
+        if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
+            accepted = "text, or a list of token ids" if param == "prompt" else "a list of token ids"
+            raise RequestError(f"{param} has to be {accepted}, not {type(ids).__name__}", param=param)
+        return self._renderer.render_ids(list(ids), param=param)
 
     def _render_embeds(self, prompt: Mapping[str, Any]) -> _Rendered:
         embeds, reader = prompt["prompt_embeds"], PromptEmbeds.of(self._running().config)
         if "prompt_token_ids" not in prompt:
             read = reader.whole(embeds)
         elif isinstance(embeds, Mapping):
-            ids = self._renderer.render_ids(list(prompt["prompt_token_ids"]), param="prompt_token_ids")
+            ids = self._render_ids(prompt["prompt_token_ids"], "prompt_token_ids")
             read = reader.placed(ids, embeds)
         else:
             raise RequestError(

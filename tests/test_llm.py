@@ -128,6 +128,10 @@ def test_the_last_message_can_be_continued(llm: LLM) -> None:
         ("", "prompt 1: the prompt is empty"),
         ([5, 999], "prompt 1: the token id at position 1"),
         ({"text": "x"}, "text"),
+        ({"prompt": 3}, "prompt has to be text, or a list of token ids, not int"),
+        ({"prompt": {"a": 1}}, "has one of prompt"),
+        ({"prompt_token_ids": "text"}, "prompt_token_ids has to be a list of token ids, not str"),
+        ({"prompt_token_ids": None}, "prompt_token_ids has to be a list of token ids, not NoneType"),
     ],
 )
 def test_a_bad_prompt_is_named_and_nothing_runs(llm: LLM, bad: object, said: str) -> None:

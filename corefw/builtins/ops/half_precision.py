@@ -21,7 +21,7 @@ def add_rms_norm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The norm of input + residual, and that sum."""
     total = input + residual
-    return F.rms_norm(total, weight.shape, weight, eps), total
+    return rms_norm(total, weight, eps), total
 
 
 def rotary_embedding(

@@ -57,17 +57,16 @@ def bytes_in_use() -> int:
 
 def _runs(extents: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """The runs of huge pages that the pieces touch: few calls, for each stops all processors."""
-    run: tuple[int, int] | None = None
+    begin = end = 0
     for start, size in sorted(extent for extent in extents if extent[1]):
-        first, last = start // HUGE_PAGE_BYTES, -(-(start + size) // HUGE_PAGE_BYTES)
-        if run is not None and first <= run[1]:
-            run = (run[0], max(run[1], last))
-            continue
-        if run is not None:
-            yield run[0] * HUGE_PAGE_BYTES, (run[1] - run[0]) * HUGE_PAGE_BYTES
-        run = (first, last)
-    if run is not None:
-        yield run[0] * HUGE_PAGE_BYTES, (run[1] - run[0]) * HUGE_PAGE_BYTES
+        first = start // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
+        if first > end:
+            if end:
+                yield begin, end - begin
+            begin = first
+        end = max(end, -(-(start + size) // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES)
+    if end:
+        yield begin, end - begin
 
 
 def _advise(start: int, size: int, advice: int) -> None:

@@ -45,3 +45,10 @@ def test_what_the_operator_turned_off_is_left_off(tmp_path: Path, setting: str, 
 
 def test_a_kernel_without_huge_pages_is_told(tmp_path: Path) -> None:
     assert huge_pages.unavailable_reason(tmp_path / "absent") == "this kernel has no transparent huge pages"
+
+
+def test_pieces_that_share_or_adjoin_huge_pages_are_moved_as_one_run() -> None:
+    page = huge_pages.HUGE_PAGE_BYTES
+    pieces = [(9 * page, page), (2 * page + 5, 10), (3 * page, page + 1), (2 * page, 0), (7 * page - 1, 2)]
+    assert list(huge_pages._runs(pieces)) == [(2 * page, 3 * page), (6 * page, 2 * page), (9 * page, page)]
+    assert list(huge_pages._runs([])) == []

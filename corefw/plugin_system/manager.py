@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from corefw import env
 from corefw.config.engine_config import ResolvedPlugin
 from corefw.errors import ConfigError, PluginError, PluginUnavailable
+from corefw.interfaces.hooks.process import corefw_loaded
 from corefw.interfaces.selection import Selection
 from corefw.plugin_system.allowlist import Allowlist
+from corefw.plugin_system.contributions import Contribution, Guarded
 from corefw.plugin_system.discovery import CORE_DISTRIBUTION, FoundPlugin, find_plugins
 from corefw.plugin_system.groups import Process, group_named
-from corefw.plugin_system.hooks import Hooks
+from corefw.plugin_system.hooks import Hooks, arguments_of
 from corefw.plugin_system.loading import Outcome, load_plugin, resolve_class
 from corefw.plugin_system.names import suggestion
 from corefw.plugin_system.verdicts import State, Verdict, judge
@@ -24,6 +26,10 @@ __all__ = ["POLICIES", "LoadedPlugin", "PluginManager", "read_allowlist"]
 
 POLICIES = ("strict", "normal", "warn")
 _GENERAL = "general_plugins"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +81,7 @@ class PluginManager:
         self._outcomes: dict[FoundPlugin, Outcome] = {}
         self._hooks = Hooks()
         self._announced: set[str] = set()
+        self._guards: list[Guarded[Any]] = []
         self._selections: list[Selection] = []
 
     @classmethod
@@ -173,6 +180,42 @@ class PluginManager:
                 self._announce(self._allowed[_GENERAL, plugin.name], role)
         return self.load_all(_GENERAL)
 
+    def collect(
+        self, kind: type | tuple[type, ...], hook: Callable[P, R | None], *args: P.args, **kwargs: P.kwargs
+    ) -> tuple[Contribution[R], ...]:
+        """Call a hook of every general plugin that was loaded here and has it, in the plugins' order.
+
+        A hook that raises, or returns something of another type, makes its plugin ``failed``: see ``load_general``.
+
+        Args:
+            kind: of which each answer has to be an instance.
+            hook: the specification, of ``corefw.interfaces.hooks``.
+
+        Returns:
+            the answers that aren't None.
+
+        Raises:
+            PluginError: a hook of a named plugin failed, or of any under the policy ``strict``.
+        """
+        found = []
+        for verdict in self._hook_modules():
+            plugin = verdict.plugin
+            answer = self._ask(verdict, hook, arguments_of(hook, args, kwargs), kind)
+            if answer is not None:
+                found.append(Contribution(plugin.name, plugin.distribution, hook.__name__, answer))
+        return tuple(found)
+
+    def guard(self, contribution: Contribution[T]) -> Guarded[T]:
+        """A contribution as the engine may call it while it works; the report tells when it was quarantined."""
+        guarded = Guarded(contribution)
+        self._guards.append(guarded)
+        return guarded
+
+    @property
+    def quarantined(self) -> tuple[Guarded[Any], ...]:
+        """The contributions that aren't called any more."""
+        return tuple(guarded for guarded in self._guards if guarded.quarantined is not None)
+
     def record(self, selection: Selection) -> None:
         """Keep a choice, for the report."""
         self._selections.append(selection)
@@ -221,14 +264,34 @@ class PluginManager:
         return target
 
     def _announce(self, verdict: Verdict, role: Process) -> None:
+        if not isinstance(self._outcomes[verdict.plugin].value, FunctionType):
+            self._ask(verdict, corefw_loaded, {"process": role.value}, type(None))
+
+    def _hook_modules(self) -> list[Verdict]:
+        """Those of the general plugins loaded so far that are hook modules, in order."""
+        general = (v for v in self._allowed.values() if v.plugin.group == _GENERAL)
+        outcomes = ((verdict, self._outcomes.get(verdict.plugin)) for verdict in general)
+        return [
+            verdict
+            for verdict, outcome in outcomes
+            if outcome is not None and outcome.state is State.LOADED and not isinstance(outcome.value, FunctionType)
+        ]
+
+    def _ask(
+        self, verdict: Verdict, hook: Callable[..., Any], arguments: dict[str, Any], kind: type | tuple[type, ...]
+    ) -> Any:
         plugin = verdict.plugin
         try:
-            self._hooks.loaded(plugin.name, role.value)
+            answer = self._hooks.call(plugin.name, hook, arguments)
+            if answer is not None and not isinstance(answer, kind):
+                raise TypeError(f"it returned {type(answer).__name__}, not {_kind_name(kind)}")
         except Exception as error:
-            reason = f"hook corefw_loaded raised {type(error).__name__}: {error}"
+            reason = f"hook {hook.__name__} raised {type(error).__name__}: {error}"
             outcome = self._outcomes[plugin] = Outcome(State.FAILED, reason, error=error)
             self._log_failure(plugin, outcome)
             self._stop_if_required(verdict, outcome)
+            return None
+        return answer
 
     def _stop_if_required(self, verdict: Verdict, outcome: Outcome) -> None:
         required = verdict.named or verdict.plugin.builtin or self._policy == "strict"
@@ -264,6 +327,10 @@ def read_allowlist(allow: str | None) -> Allowlist:
         return Allowlist.parse(allow, "--plugins")
     variable = env.plugins_allowlist()
     return Allowlist.parse(variable, "--plugins" if variable is None else "VLLM_PLUGINS")
+
+
+def _kind_name(kind: type | tuple[type, ...]) -> str:
+    return " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
 
 
 def _role(process: str) -> Process:

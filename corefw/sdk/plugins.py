@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from corefw.interfaces.hooks.marker import hookimpl
 from corefw.interfaces.selection import Rejected, Selection
 from corefw.observability.logging import get_logger
-from corefw.plugin_system.hooks import hookimpl
 from corefw.plugin_system.manager import PluginManager
 from corefw.plugin_system.names import suggestion
 from corefw.plugin_system.selection import select

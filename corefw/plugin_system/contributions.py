@@ -1,0 +1,87 @@
+"""What plugins contributed through hooks, and the guard behind which the engine calls it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, ParamSpec, TypeVar
+
+__all__ = ["MAX_FAILURES", "Contribution", "Guarded"]
+
+MAX_FAILURES = 3
+"""Failing calls in a row after which a contribution isn't called any more."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution(Generic[T]):
+    """What one hook of one plugin returned.
+
+    Attributes:
+        plugin: the plugin's name.
+        distribution: whose it is.
+        hook: name of the hook.
+        value: never None.
+    """
+
+    plugin: str
+    distribution: str
+    hook: str
+    value: T
+
+    @property
+    def owner(self) -> str:
+        """``distribution/name``."""
+        return f"{self.distribution}/{self.plugin}"
+
+
+class Guarded(Generic[T]):
+    """A contribution that is called while the engine works: what it raises never reaches the engine.
+
+    A failing call is logged with the plugin's name and gives None. After ``MAX_FAILURES`` in a row the contribution is
+    quarantined: it isn't called any more, which is logged once and told to ``PluginManager.report``.
+
+    Attributes:
+        value: the contribution itself. Calls go through ``run``: ``guarded.run(guarded.value.added, request)``.
+        quarantined: why it isn't called any more, None while it is.
+    """
+
+    __slots__ = ("_contribution", "_failures", "quarantined", "value")
+
+    def __init__(self, contribution: Contribution[T]) -> None:
+        self.value = contribution.value
+        self.quarantined: str | None = None
+        self._contribution = contribution
+        self._failures = 0
+
+    @property
+    def owner(self) -> str:
+        """``distribution/name`` of the plugin."""
+        return self._contribution.owner
+
+    def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
+        """Call something of the contribution; None when it raised, or is quarantined."""
+        if self.quarantined is not None:
+            return None
+        try:
+            result = call(*args, **kwargs)
+        except Exception as error:
+            self._count(error)
+            return None
+        self._failures = 0
+        return result
+
+    def _count(self, error: Exception) -> None:
+        self._failures += 1
+        what = f"plugin {self.owner} ({self._contribution.hook})"
+        if self._failures < MAX_FAILURES:
+            logger.warning("%s raised; it goes on without", what, exc_info=error)
+            return
+        self.quarantined = f"quarantined after {self._failures} failures in a row: {type(error).__name__}: {error}"
+        logger.error("%s isn't called any more: %s", what, self.quarantined, exc_info=error)

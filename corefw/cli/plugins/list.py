@@ -1,4 +1,4 @@
-"""``corefw plugins``: what is installed and why it is, or isn't, in use."""
+"""``corefw plugins list``: what is installed and why it is, or isn't, in use."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of ``corefw plugins``."""
-    parser.add_argument("action", choices=("list",), help="list: what is installed, by metadata alone")
+    """Flags of ``corefw plugins list``."""
     add_flags(parser, ("plugins",))
 
 

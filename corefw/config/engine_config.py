@@ -6,6 +6,7 @@ One dataclass per owner. A field with ``metadata["help"]`` becomes a command-lin
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from corefw.config.checks import MAX_INT, check_api_key, check_options
 from corefw.config.model_info import ModelInfo
@@ -25,6 +26,8 @@ __all__ = [
     "DTYPES",
     "HASH_ALGORITHMS",
     "KV_DTYPES",
+    "KV_ROLES",
+    "LOAD_FAILURE_POLICIES",
     "LOGPROBS_MODES",
     "LOG_FORMATS",
     "LOG_LEVELS",
@@ -33,6 +36,7 @@ __all__ = [
     "DeviceConfig",
     "EngineConfig",
     "FrontendConfig",
+    "KVTransferConfig",
     "LoadConfig",
     "ModelConfig",
     "ParallelConfig",
@@ -47,6 +51,8 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 LOGPROBS_MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits")
 KV_DTYPES = (*DTYPES, "int8")
 HASH_ALGORITHMS = ("sha256", "xxhash")
+KV_ROLES = ("producer", "consumer", "both")
+LOAD_FAILURE_POLICIES = ("recompute", "fail")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOG_FORMATS = ("text", "json")
 _WEEK_S = 7 * 24 * 3600
@@ -128,6 +134,25 @@ class CacheConfig(Section):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KVTransferConfig(Section):
+    """KV that comes from elsewhere or goes there."""
+
+    kv_connector: str | None = option(None, "KV connector plugin by name: loads and stores KV blocks; default: none")
+    kv_connector_config: str | None = option(None, "the connector's own settings, as a JSON object", free_text=True)
+    kv_role: str = option("both", "what this engine does with KV: hand it over, take it, or both", choices=KV_ROLES)
+    kv_load_failure_policy: str = option(
+        "recompute",
+        "what becomes of a request whose KV can't be loaded: compute what is missing, or fail it",
+        choices=LOAD_FAILURE_POLICIES,
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if self.kv_connector is None and self.kv_connector_config is not None:
+            raise ConfigError("--kv-connector-config needs --kv-connector, which says whose settings they are")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SchedulerConfig(Section):
     """Who runs when."""
 
@@ -135,6 +160,12 @@ class SchedulerConfig(Section):
     scheduling_policy: str = option(
         "fcfs", "who goes first and who gives way: fcfs, priority (the smaller number goes first) or another strategy"
     )
+    scheduling_order: str | None = option(
+        None, "strategy that orders the queue; default: that of --scheduling-policy, as with the next three"
+    )
+    scheduling_victim: str | None = option(None, "strategy that chooses who gives way when KV blocks run out")
+    scheduling_admission: str | None = option(None, "strategy that decides whether a request may begin")
+    scheduling_chunks: str | None = option(None, "strategy that decides how much of a prompt a step computes")
     max_num_seqs: int = option(256, "requests that may hold a batch slot at once", low=1, high=65536)
     max_num_active_seqs: int | None = option(
         None,
@@ -334,6 +365,8 @@ class EngineConfig:
             as many as the embedding has rows.
         model_implementation: ``native``, or the name of the plugin that computes the model.
         decisions: (what, chosen, why), in the order taken; printed at start.
+        plugin_settings: plugins' own sections, by plugin, as plain data.
+        fingerprint: of what determines KV contents and compiled code (see ``corefw.config.fingerprint``).
     """
 
     model: ModelConfig
@@ -347,9 +380,12 @@ class EngineConfig:
     model_info: ModelInfo
     dtype: str
     platform: str
+    kv_transfer: KVTransferConfig = KVTransferConfig()
     model_implementation: str = "native"
     tokenizer_size: int | None = None
     decisions: tuple[tuple[str, str, str], ...] = ()
+    plugin_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    fingerprint: str = ""
 
     @property
     def max_model_len(self) -> int:

@@ -70,7 +70,7 @@ def resolve_config(args: UserArgs, plugins: PluginManager) -> EngineConfig:
         ),
         **{
             name: _section(SECTIONS[name], sections[name])
-            for name in ("load", "cache", "scheduler", "parallel", "compilation", "frontend")
+            for name in ("load", "cache", "kv_transfer", "scheduler", "parallel", "compilation", "frontend")
         },
     )
 

@@ -1,19 +1,19 @@
-"""Finds plugins by their distributions' metadata. Imports no plugin; the only caller of ``importlib.metadata``."""
+"""Finds plugins by their distributions' metadata. Imports no plugin."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 from corefw.plugin_system.groups import PREFIX
-from corefw.plugin_system.names import normalized_distribution
+from corefw.plugin_system.installed import Installed, find_installed
 
 __all__ = ["API_VERSIONS_GROUP", "CORE_DISTRIBUTION", "FoundPlugin", "find_plugins"]
 
 CORE_DISTRIBUTION = "corefw"
 API_VERSIONS_GROUP = PREFIX + "api_versions"
-"""Entry points here name a group and the interface version the distribution was written for (``v1``)."""
+"""Entry points here name a group and the interface versions the distribution works with (``v1``, ``v1:v2``)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +26,9 @@ class FoundPlugin:
         value: ``module:attribute`` of the entry point.
         distribution: normalised name of the distribution.
         version: of the distribution.
-        api_version: interface version the distribution declares for the group, None when it declares none.
+        api_version: interface versions that the distribution declares for the group (``v1``, ``v1:v2``), None when it
+            declares none.
+        location: metadata folder of the distribution; None where there is none on disk.
     """
 
     group: str
@@ -35,7 +37,7 @@ class FoundPlugin:
     distribution: str
     version: str
     api_version: str | None = None
-    entry_point: EntryPoint = field(compare=False, repr=False)
+    location: Path | None = field(default=None, compare=False, repr=False)
 
     @property
     def builtin(self) -> bool:
@@ -54,37 +56,24 @@ def find_plugins() -> tuple[FoundPlugin, ...]:
     A distribution whose metadata lies on the path twice (an editable install beside an old ``.egg-info``) counts once:
     the first on the path wins, as it does for imports.
     """
-    installed = entry_points()
-    ours = [group for group in installed.groups if group.startswith(PREFIX)]
-    found = {group: list(installed.select(group=group)) for group in ours}
-    declared = {(_distribution(e)[0], e.name): e.value for e in found.pop(API_VERSIONS_GROUP, [])}
-    plugins = (_plugin(entry_point, declared) for entries in found.values() for entry_point in entries)
-    return tuple(sorted(_unique(plugins), key=_order))
+    plugins = (plugin for installed in find_installed(PREFIX) for plugin in _plugins(installed))
+    return tuple(sorted(dict.fromkeys(plugins), key=_order))
 
 
-def _plugin(entry_point: EntryPoint, declared: dict[tuple[str, str], str]) -> FoundPlugin:
-    distribution, version = _distribution(entry_point)
-    group = entry_point.group.removeprefix(PREFIX)
-    return FoundPlugin(
-        group=group,
-        name=entry_point.name,
-        value=entry_point.value,
-        distribution=distribution,
-        version=version,
-        api_version=declared.get((distribution, group)),
-        entry_point=entry_point,
-    )
-
-
-def _distribution(entry_point: EntryPoint) -> tuple[str, str]:
-    # Reading name and version parses METADATA: done for distributions that have plugins for us, and for no other.
-    if entry_point.dist is None:
-        return "unknown", "unknown"
-    return normalized_distribution(entry_point.dist.name), entry_point.dist.version
-
-
-def _unique(plugins: Iterable[FoundPlugin]) -> Iterable[FoundPlugin]:
-    return dict.fromkeys(plugins)
+def _plugins(installed: Installed) -> Iterable[FoundPlugin]:
+    declared = {name: value for group, name, value in installed.entry_points if group == API_VERSIONS_GROUP}
+    for group, name, value in installed.entry_points:
+        if group != API_VERSIONS_GROUP:
+            short = group.removeprefix(PREFIX)
+            yield FoundPlugin(
+                group=short,
+                name=name,
+                value=value,
+                distribution=installed.name,
+                version=installed.version,
+                api_version=declared.get(short),
+                location=installed.location,
+            )
 
 
 def _order(plugin: FoundPlugin) -> tuple[bool, str, str, str, str]:

@@ -53,14 +53,14 @@ class Hooks:
             raise PluginError(f"{name} has no hooks; the hooks are {', '.join(HOOKS)}")
         return tuple(caller.name for caller in callers)
 
-    def call(self, name: str, hook: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    def call(self, name: str, hook: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Call one hook of one registered module; None where it doesn't have that hook.
 
         Args:
             name: the module's, as registered.
-            hook: the specification, of ``corefw.interfaces.hooks``.
-            arguments: by parameter name, complete.
+            hook: the specification, of ``corefw.interfaces.hooks``; the others are its arguments.
         """
+        arguments = dict(inspect.signature(hook).bind(*args, **keywords).arguments)
         plugins = self._relay.get_plugins()
         others = [other for other in plugins if self._relay.get_name(other) != name]
         answers = self._relay.subset_hook_caller(hook.__name__, remove_plugins=others)(**arguments)
@@ -69,11 +69,6 @@ class Hooks:
     def _forget(self, name: str) -> None:
         if self._relay.has_plugin(name):
             self._relay.unregister(name=name)
-
-
-def arguments_of(hook: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
-    """A call's arguments by parameter name."""
-    return dict(inspect.signature(hook).bind(*args, **keywords).arguments)
 
 
 def _refuse_unmarked(name: str, module: object) -> None:

@@ -6,21 +6,22 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from corefw import env
 from corefw.config.engine_config import ResolvedPlugin
 from corefw.errors import ConfigError, PluginError, PluginUnavailable
-from corefw.interfaces.hooks.process import corefw_loaded
 from corefw.interfaces.selection import Selection
 from corefw.plugin_system.allowlist import Allowlist
 from corefw.plugin_system.contributions import Contribution, Guarded
 from corefw.plugin_system.discovery import CORE_DISTRIBUTION, FoundPlugin, find_plugins
 from corefw.plugin_system.groups import Process, group_named
-from corefw.plugin_system.hooks import Hooks, arguments_of
 from corefw.plugin_system.loading import Outcome, load_plugin, resolve_class
 from corefw.plugin_system.names import suggestion
 from corefw.plugin_system.verdicts import State, Verdict, judge
+
+if TYPE_CHECKING:
+    from corefw.plugin_system.hooks import Hooks
 
 __all__ = ["POLICIES", "LoadedPlugin", "PluginManager", "read_allowlist"]
 
@@ -79,7 +80,7 @@ class PluginManager:
         self._policy = policy
         self._allowed = {(v.plugin.group, v.plugin.name): v for v in verdicts if v.allowed}
         self._outcomes: dict[FoundPlugin, Outcome] = {}
-        self._hooks = Hooks()
+        self._made_hooks: Hooks | None = None
         self._announced: set[str] = set()
         self._guards: list[Guarded[Any]] = []
         self._selections: list[Selection] = []
@@ -126,6 +127,15 @@ class PluginManager:
     def resolved(self) -> tuple[ResolvedPlugin, ...]:
         """What children have to find again, in order."""
         return tuple(_resolved(v) for v in self._allowed.values())
+
+    def digest(self) -> str:
+        """One text for the resolved set, for ranks that have no parent: equal where groups, names, values,
+        distributions and versions are, whatever the operator named.
+        """
+        import hashlib  # here: its crypto library takes longer to load than all that a list of plugins needs
+
+        lines = "".join(f"{r.group} {r.name} {r.value} {r.distribution} {r.version}\n" for r in self.resolved())
+        return hashlib.sha256(lines.encode()).hexdigest()
 
     def names(self, group: str) -> tuple[str, ...]:
         """Names of the plugins of a group that may be loaded, built-ins first; nothing is imported."""
@@ -200,7 +210,7 @@ class PluginManager:
         found = []
         for verdict in self._hook_modules():
             plugin = verdict.plugin
-            answer = self._ask(verdict, hook, arguments_of(hook, args, kwargs), kind)
+            answer = self._ask(verdict, hook, kind, *args, **kwargs)
             if answer is not None:
                 found.append(Contribution(plugin.name, plugin.distribution, hook.__name__, answer))
         return tuple(found)
@@ -265,7 +275,17 @@ class PluginManager:
 
     def _announce(self, verdict: Verdict, role: Process) -> None:
         if not isinstance(self._outcomes[verdict.plugin].value, FunctionType):
-            self._ask(verdict, corefw_loaded, {"process": role.value}, type(None))
+            from corefw.interfaces.hooks.process import corefw_loaded
+
+            self._ask(verdict, corefw_loaded, type(None), role.value)
+
+    @property
+    def _hooks(self) -> Hooks:
+        if self._made_hooks is None:
+            from corefw.plugin_system.hooks import Hooks  # pluggy is imported where there is a hook module, only
+
+            self._made_hooks = Hooks()
+        return self._made_hooks
 
     def _hook_modules(self) -> list[Verdict]:
         """Those of the general plugins loaded so far that are hook modules, in order."""
@@ -278,14 +298,14 @@ class PluginManager:
         ]
 
     def _ask(
-        self, verdict: Verdict, hook: Callable[..., Any], arguments: dict[str, Any], kind: type | tuple[type, ...]
+        self, verdict: Verdict, hook: Callable[..., Any], kind: type | tuple[type, ...], *args: Any, **kwargs: Any
     ) -> Any:
         plugin = verdict.plugin
         try:
-            answer = self._hooks.call(plugin.name, hook, arguments)
+            answer = self._hooks.call(plugin.name, hook, args, kwargs)
             if answer is not None and not isinstance(answer, kind):
                 raise TypeError(f"it returned {type(answer).__name__}, not {_kind_name(kind)}")
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = f"hook {hook.__name__} raised {type(error).__name__}: {error}"
             outcome = self._outcomes[plugin] = Outcome(State.FAILED, reason, error=error)
             self._log_failure(plugin, outcome)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,12 +7,12 @@ from hypothesis import strategies as st
 from corefw.errors import ConfigError
 from corefw.plugin_system.allowlist import Allowlist, Mode
 from corefw.plugin_system.discovery import FoundPlugin
+from corefw.plugin_system.groups import GROUPS
 from corefw.plugin_system.verdicts import State, Verdict, judge
 
 
 def found(full_name: str, group: str, value: str = "module:Class", api_version: str | None = None) -> FoundPlugin:
     distribution, _, name = full_name.partition("/")
-    entry_point = EntryPoint(name=name, value=value, group=f"corefw.{group}")
     return FoundPlugin(
         group=group,
         name=name,
@@ -22,7 +20,6 @@ def found(full_name: str, group: str, value: str = "module:Class", api_version: 
         distribution=distribution,
         version="1.0",
         api_version=api_version,
-        entry_point=entry_point,
     )
 
 
@@ -182,7 +179,7 @@ def test_a_plugin_of_an_unknown_group_is_incompatible_and_names_the_nearest() ->
     assert "did you mean platform_plugins" in verdict.reason
 
 
-@pytest.mark.parametrize("declared", ["v2", "v0", "vx", "later"])
+@pytest.mark.parametrize("declared", ["v2", "v0", "vx", "later", "v2:v9", "v2:v1", "v1:", "v1.v2"])
 def test_a_declared_version_out_of_range_is_incompatible(declared: str) -> None:
     plugin = found("acme/npu", "platform_plugins", api_version=declared)
     assert verdicts(None, (plugin,))["acme/npu"].state is State.INCOMPATIBLE
@@ -190,13 +187,30 @@ def test_a_declared_version_out_of_range_is_incompatible(declared: str) -> None:
     assert "incompatible" in problem
 
 
-def test_a_declared_version_in_range_is_found() -> None:
-    plugin = found("acme/npu", "platform_plugins", api_version="v1")
+@pytest.mark.parametrize("declared", ["v1", "1", "v1:v2", "v0:v1", "1:3"])
+def test_a_declared_range_with_an_accepted_version_is_found(declared: str) -> None:
+    plugin = found("acme/npu", "platform_plugins", api_version=declared)
     assert verdicts(None, (plugin,))["acme/npu"].state is State.FOUND
 
 
-def test_a_plugin_of_a_reserved_group_says_that_it_has_no_effect() -> None:
-    assert "without effect" in verdicts(None, (found("acme/p", "proposers"),))["acme/p"].reason
+RESERVED = [group.name for group in GROUPS if group.reserved]
+
+
+@pytest.mark.parametrize("group", RESERVED)
+def test_a_plugin_of_a_reserved_group_is_unavailable_and_cannot_be_asked_for(group: str) -> None:
+    plugin = found("acme/p", group)
+    verdict = verdicts(None, (plugin,))["acme/p"]
+    assert (verdict.state, verdict.allowed) == (State.UNAVAILABLE, False)
+    assert f"group {group} is reserved" in verdict.reason
+    for text in ("p", "+acme/p", f"{group}:p"):
+        (problem,) = judge((plugin,), Allowlist.parse(text, "--plugins"))[1]
+        assert f"acme/p was asked for in --plugins, but is unavailable: the group {group} is reserved" in problem
+
+
+def test_an_entry_that_means_other_plugins_too_may_name_a_reserved_one() -> None:
+    plugins = (found("acme/p", "platform_plugins"), found("acme/p", RESERVED[0]))
+    for text in ("p", "acme/*"):
+        assert judge(plugins, Allowlist.parse(text, "--plugins"))[1] == ()
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)

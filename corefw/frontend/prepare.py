@@ -8,6 +8,7 @@ from corefw.config.args import UserArgs
 from corefw.config.engine_config import EngineConfig
 from corefw.engine.resolver import resolve_config, with_tokenizer_size
 from corefw.frontend.renderer import Renderer
+from corefw.frontend.request_hooks import RequestHooks
 from corefw.plugin_system.manager import PluginManager
 
 __all__ = ["Prepared", "prepare"]
@@ -32,5 +33,6 @@ def prepare(args: UserArgs) -> Prepared:
     plugins = PluginManager.discover(section.get("plugins"), section.get("plugin_policy", "normal"))
     plugins.load_general("front_end")
     config = resolve_config(args, plugins)
-    renderer = Renderer(config.model_info, config.model, config.frontend)
+    hooks = RequestHooks.collect(plugins, config)
+    renderer = Renderer(config.model_info, config.model, config.frontend, hooks)
     return Prepared(with_tokenizer_size(config, renderer.tokenizer.vocab_size), renderer, plugins)

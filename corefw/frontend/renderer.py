@@ -15,6 +15,7 @@ from corefw.frontend.chat_template import (
     templates_of_option,
 )
 from corefw.frontend.content_shield import ContentShield
+from corefw.frontend.request_hooks import NO_HOOKS, RequestHooks
 from corefw.frontend.tokenizer import load_tokenizer
 from corefw.frontend.tokenizer.load import open_gguf
 
@@ -35,16 +36,21 @@ class Renderer:
         info: the model.
         model: ``tokenizer`` and ``chat_template`` override the model's own.
         frontend: whether built tokenizers are kept on disk, and control tokens in messages parsed.
+        hooks: of plugins, for chats; who generates has them for requests and texts.
 
     Attributes:
         tokenizer: of the model.
         eos_ids: end tokens: the model's, then those that the vocabulary names.
+        hooks: as given.
 
     Raises:
         ConfigError: no usable tokenizer, or a chat template that isn't valid.
     """
 
-    def __init__(self, info: ModelInfo, model: ModelConfig, frontend: FrontendConfig) -> None:
+    def __init__(
+        self, info: ModelInfo, model: ModelConfig, frontend: FrontendConfig, hooks: RequestHooks = NO_HOOKS
+    ) -> None:
+        self.hooks = hooks
         self._template = ChatTemplate(_templates(info, model))  # its process starts while the tokenizer is loaded
         self._parses_content = frontend.control_tokens_in_content
         self.tokenizer = load_tokenizer(info, model, frontend)
@@ -116,7 +122,7 @@ class Renderer:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
     ) -> list[int]:
-        """Ids of a chat in the model's template.
+        """Ids of a chat in the model's template, edited by plugins before.
 
         The text of a control token in anything that the client sent is text, not that token, unless settings say so.
 
@@ -128,7 +134,9 @@ class Renderer:
 
         Raises:
             RequestError: malformed messages, no template, or the template refuses; ``param`` is the path.
+            CapacityError, EngineError: a plugin says so, or failed.
         """
+        messages, template_kwargs = self.hooks.edit(messages, template_kwargs)
         shield = ContentShield(self.tokenizer, is_open=self._parses_content)
         protected = shield.protect(template_messages(messages))
         if continue_final_message:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from corefw.interfaces.hooks.marker import hookimpl
 from corefw.interfaces.selection import Rejected, Selection
-from corefw.observability.logging import get_logger
+from corefw.observability.logging import plugin_logger as get_logger
 from corefw.plugin_system.manager import PluginManager
 from corefw.plugin_system.names import suggestion
 from corefw.plugin_system.selection import select

@@ -61,7 +61,7 @@ async def run_server(
     try:
         state = ServerState.build(
             engine=engine,
-            text=TextEngine(engine, renderer, config.frontend.stream_interval),
+            text=TextEngine(engine, renderer, config.frontend.stream_interval, renderer.hooks),
             renderer=renderer,
             plugins=plugins,
             config=config,

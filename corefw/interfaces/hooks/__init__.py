@@ -15,8 +15,20 @@ A hook may leave out parameters that it doesn't need. Returning None contributes
 
 from __future__ import annotations
 
-from corefw.interfaces.hooks import process
+from corefw.interfaces.hooks import (
+    configuration,
+    front_end,
+    http,
+    kv,
+    lifecycle,
+    loading,
+    model,
+    process,
+    rpc,
+    scheduling,
+    stats,
+)
 
 __all__ = ["FAMILIES"]
 
-FAMILIES = (process,)
+FAMILIES = (process, front_end, http, stats, configuration, loading, scheduling, kv, lifecycle, model, rpc)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from corefw.errors import EngineError
@@ -15,6 +16,7 @@ from corefw.runtime.model_runner.input_preparation import InputPreparation, Step
 from corefw.runtime.model_runner.prompt_embeds import HeldEmbeds
 from corefw.runtime.model_runner.prompt_logprobs import PromptLogprobsCollector
 from corefw.runtime.model_runner.sampling_output import SamplingOutput
+from corefw.runtime.model_runner.step_observers import StepObservers
 
 __all__ = ["ModelRunner"]
 
@@ -29,7 +31,12 @@ class _ExecutedStep:
 
 class ModelRunner:
     """Runs steps in pairs of calls. A step that raised leaves the batch as the diff made it; the scheduler ends its
-    requests, and the next diff removes them."""
+    requests, and the next diff removes them.
+
+    Attributes:
+        batch: the requests held.
+        observers: plugins that watch steps; None where there are none.
+    """
 
     def __init__(
         self,
@@ -44,6 +51,7 @@ class ModelRunner:
         embeds: HeldEmbeds,
     ) -> None:
         self.batch = batch
+        self.observers: StepObservers | None = None
         self._pages = pages
         self._preparation = preparation
         self._assembly = assembly
@@ -60,13 +68,17 @@ class ModelRunner:
         self._sampling.update(scheduled)
         self._prompt_logprobs.update(scheduled)
         self._embeds.update(scheduled)
+        if self.observers is not None:
+            self.observers.update(scheduled)
         self._pages.clear(scheduled.block_ids_to_zero)
         if not scheduled.total_num_scheduled_tokens:
             self._executed = _ExecutedStep(None, None)
             return
         inputs = self._preparation.prepare(self.batch, scheduled.num_scheduled_tokens)
         embeds = self._embeds.of_step(self.batch, inputs)
-        forward = self._execution.run(inputs, self._assembly.assemble(inputs), embeds)
+        observers = self.observers
+        with nullcontext() if observers is None else observers.step(scheduled.step, self.batch, inputs):
+            forward = self._execution.run(inputs, self._assembly.assemble(inputs), embeds)
         self._executed = _ExecutedStep(inputs, forward)
 
     def sample_tokens(self) -> ModelRunnerOutput:
@@ -78,4 +90,5 @@ class ModelRunner:
         if inputs is None or forward is None:
             return ModelRunnerOutput(request_ids=[], sampled_token_ids=[])
         told = self._prompt_logprobs.collect(self.batch, inputs, forward.hidden, forward.compute_logits)
-        return self._sampling.finish(self.batch, inputs, forward.logits, told)
+        output = self._sampling.finish(self.batch, inputs, forward.logits, told)
+        return output if self.observers is None else self.observers.finish(output)

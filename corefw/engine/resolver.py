@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any
 from corefw import env
 from corefw.config.args import SECTIONS, UserArgs
 from corefw.config.engine_config import EngineConfig, ModelConfig, PluginConfig
+from corefw.config.fingerprint import fingerprint_of
+from corefw.engine.plugin_proposals import apply_plugin_proposals, stands_for
 from corefw.errors import ConfigError, ModelSourceError
+from corefw.interfaces.hooks.configuration import corefw_fingerprint
 from corefw.interfaces.model import ModelRequest
 from corefw.interfaces.model_source import SourceOptions
 from corefw.interfaces.selection import Selection
 from corefw.models.loading.hf_config import check_sizes
 from corefw.models.registry import choose_implementation
 from corefw.plugin_system.selection import select
+from corefw.plugin_system.settings import configure_plugins
 
 if TYPE_CHECKING:
     from corefw.config.model_info import ModelFiles, ModelInfo
@@ -41,11 +45,13 @@ def resolve_config(args: UserArgs, plugins: PluginManager) -> EngineConfig:
     Raises:
         ConfigError: a setting can't be honoured, with what is accepted.
     """
+    plugin_settings = configure_plugins(plugins, args.plugin_settings)
     info, selections = resolve_model(args, plugins)
     device = _section(SECTIONS["device"], args.section("device"))
     platform, selection = _choose_platform(device.platform, plugins)
     selections = [*selections, selection]
     sections, changes = _apply_proposals(args, platform.propose(info, args.explicit))
+    changes += apply_plugin_proposals(args, sections, info, platform.name, plugins)
     model = _section(ModelConfig, sections["model"])
     dtype, dtype_reason = _choose_dtype(model.dtype, info, platform)
     cache_dir = str(env.cache_dir() / "implementations")
@@ -56,7 +62,7 @@ def resolve_config(args: UserArgs, plugins: PluginManager) -> EngineConfig:
     _check_context(model, info)
     for item in selections:
         plugins.record(item)
-    return EngineConfig(
+    config = EngineConfig(
         model=model,
         model_info=info,
         dtype=dtype,
@@ -67,27 +73,31 @@ def resolve_config(args: UserArgs, plugins: PluginManager) -> EngineConfig:
             *((item.what, item.chosen, item.why) for item in selections),
             *changes,
             ("dtype", dtype, dtype_reason),
+            *_plugin_setting_decisions(args),
         ),
+        plugin_settings=plugin_settings,
         **{
             name: _section(SECTIONS[name], sections[name])
             for name in ("load", "cache", "kv_transfer", "scheduler", "parallel", "compilation", "frontend")
         },
     )
+    return _with_fingerprint(config, plugins)
 
 
 def resolve_model(args: UserArgs, plugins: PluginManager) -> tuple[ModelInfo, list[Selection]]:
     """Find the model's files and read their headers."""
     model = _section(ModelConfig, args.section("model"))
     load = _section(SECTIONS["load"], args.section("load"))
-    files, source_selection = _resolve_files(model.model, load.revision, plugins)
+    reference, named = stands_for(model.model, plugins)
+    files, source_selection = _resolve_files(reference, load.revision, plugins)
     loaders: dict[str, ModelLoader] = {plugin.name: plugin.create() for plugin in plugins.load_all("model_loaders")}
-    named = None if load.load_format == "auto" else load.load_format
+    wanted = None if load.load_format == "auto" else load.load_format
     selection = select(
         "model loader",
         [(name, partial(loader.supports, files)) for name, loader in loaders.items()],
-        named=named,
+        named=wanted,
     )
-    return loaders[selection.chosen].read_info(files), [source_selection, selection]
+    return loaders[selection.chosen].read_info(files), [*named, source_selection, selection]
 
 
 def with_tokenizer_size(config: EngineConfig, num_tokens: int) -> EngineConfig:
@@ -132,6 +142,23 @@ def _apply_proposals(
         sections[proposal.section][proposal.field] = proposal.value
         changes.append((key, str(proposal.value), proposal.reason))
     return sections, changes
+
+
+def _plugin_setting_decisions(args: UserArgs) -> list[tuple[str, str, str]]:
+    """Which settings of plugins were given and where; a value may be a secret."""
+    return [
+        (f"settings of plugin {plugin}", ", ".join(settings), ", ".join(item.label for item in settings.values()))
+        for plugin, settings in args.plugin_settings.items()
+    ]
+
+
+def _with_fingerprint(config: EngineConfig, plugins: PluginManager) -> EngineConfig:
+    additions = [(item.plugin, item.value) for item in plugins.collect(str, corefw_fingerprint, config)]
+    fingerprint = fingerprint_of(config, additions)
+    what = "files, arithmetic, versions, plugins and their settings"
+    why = f"{what}; with additions of {', '.join(name for name, _ in additions)}" if additions else what
+    decisions = (*config.decisions, ("fingerprint", fingerprint, why))
+    return dataclasses.replace(config, fingerprint=fingerprint, decisions=decisions)
 
 
 def _check_context(model: ModelConfig, info: ModelInfo) -> None:

@@ -91,6 +91,9 @@ class Plugins:
             return tuple(LoadedPlugin(kind.name, owner, kind) for owner, kind in self.platforms)
         return (LoadedPlugin("memory", "corefw", {"model_sources": Source, "model_loaders": Loader}[group]),)
 
+    def collect(self, *_: object) -> tuple[()]:
+        return ()
+
     def record(self, selection: Selection) -> None:
         self.selections.append(selection)
 

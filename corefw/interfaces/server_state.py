@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig, ServerConfig
@@ -33,6 +33,13 @@ class ServedEngine(Protocol):
     @property
     def death(self) -> EngineDeadError | None:
         """Why the engine is dead; None while it isn't."""
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """Call the core by name with plain data.
+
+        Raises:
+            EngineError: the core refused the call, or is dead.
+        """
 
 
 class ServerState(Protocol):

@@ -65,6 +65,11 @@ class Guarded(Generic[T]):
         """``distribution/name`` of the plugin."""
         return self._contribution.owner
 
+    @property
+    def hook(self) -> str:
+        """Name of the hook that gave the contribution."""
+        return self._contribution.hook
+
     def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
         """Call something of the contribution; None when it raised, or is quarantined."""
         if self.quarantined is not None:

@@ -8,7 +8,7 @@ from corefw.errors import ConfigError, CorefwError, PluginError, PluginUnavailab
 from corefw.interfaces.selection import Rejected, Selection
 from corefw.plugin_system.names import suggestion
 
-__all__ = ["Candidate", "select"]
+__all__ = ["Candidate", "by_name", "select"]
 
 Candidate = tuple[str, Callable[[], str | None]]
 
@@ -37,6 +37,12 @@ def select(what: str, candidates: Iterable[Candidate], *, named: str | None = No
             return Selection(what, name, why, (*rejected, *later))
         rejected.append(Rejected(name, reason))
     raise ConfigError(_nobody(what, rejected))
+
+
+def by_name(what: str, name: str, known: Iterable[str], setting: str) -> Selection:
+    """The record of a choice that a setting makes alone (its default, too)."""
+    rejected = tuple(Rejected(other, f"not asked: {setting} is {name}") for other in known if other != name)
+    return Selection(what, name, f"the value of {setting}", rejected)
 
 
 def _named(what: str, listed: Sequence[Candidate], named: str) -> Selection:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from corefw.interfaces.server_state import ServedEngine
     from corefw.observability.metrics_record import PromptRecord
     from corefw.server.generation import Generation
+    from corefw.server.plugin_states import PluginStates
     from corefw.server.state import ServerState
 
 __all__ = ["ObservedRequest", "make_metrics", "make_tracing", "observing"]
@@ -26,7 +27,9 @@ __all__ = ["ObservedRequest", "make_metrics", "make_tracing", "observing"]
 _LAST_SPANS_S = 2.0
 
 
-def make_metrics(model: str, engine: ServedEngine, config: EngineConfig, server_config: ServerConfig) -> Metrics:
+def make_metrics(
+    model: str, engine: ServedEngine, config: EngineConfig, server_config: ServerConfig, plugins: PluginStates
+) -> Metrics:
     """The metrics of a server for one model."""
     plan = engine.plan
     return Metrics(
@@ -36,6 +39,7 @@ def make_metrics(model: str, engine: ServedEngine, config: EngineConfig, server_
         max_model_len=plan.max_model_len,
         info=_info(config, plan),
         cache_info=_cache_info(config, plan),
+        plugins=plugins.figures,
     )
 
 
@@ -78,7 +82,9 @@ class ObservedRequest:
 
 @contextlib.asynccontextmanager
 async def observing(state: ServerState) -> AsyncGenerator[None, None]:
-    """A block in which the engine's state is logged; at its end the last spans go out."""
+    """A block in which the engine's state is logged, the plugins' states first; at its end the last spans go out."""
+    await state.plugin_states.refresh()
+    state.plugin_states.log()
     log = None
     if not state.server_config.disable_log_stats:
         log = asyncio.create_task(log_stats(lambda: state.engine.stats), name="stats-log")

@@ -15,6 +15,7 @@ from corefw.observability.tracing import Tracing
 from corefw.server.admission import Admission
 from corefw.server.in_flight import InFlight
 from corefw.server.observation import make_metrics, make_tracing
+from corefw.server.plugin_states import PluginStates
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig, ServerConfig
@@ -35,6 +36,7 @@ class ServerState:
         text: generates text updates, within the admission limit.
         renderer: turns texts and messages into token ids.
         plugins: for the report; None where there is no manager.
+        plugin_states: what plugins have become, in this process and in the core.
         metrics: this server's own.
         model_names: names under which the model is served, the first is the one told to clients.
         tasks: what the model can do.
@@ -51,6 +53,7 @@ class ServerState:
     text: TextEngine
     renderer: Renderer
     plugins: PluginManager | None
+    plugin_states: PluginStates
     metrics: Metrics
     model_names: tuple[str, ...]
     started_s: float
@@ -79,6 +82,7 @@ class ServerState:
         """
         names = config.model.served_model_name or (config.model.model,)
         admission = Admission(server_config.max_concurrent_requests)
+        plugin_states = PluginStates(plugins, engine)
         return cls(
             config=config,
             server_config=server_config,
@@ -86,7 +90,8 @@ class ServerState:
             text=text.limited_by(admission),
             renderer=renderer,
             plugins=plugins,
-            metrics=make_metrics(names[0], engine, config, server_config),
+            plugin_states=plugin_states,
+            metrics=make_metrics(names[0], engine, config, server_config, plugin_states),
             tracing=make_tracing(server_config),
             model_names=names,
             started_s=started_s,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import logging
+import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ __all__ = ["EngineCore"]
 
 _STEP_FAILED = "the engine failed to compute this request; the reason is in the server's log"
 _NOT_ADDED = "the engine could not take this request; the reason is in the server's log"
+# Nothing can be computed until a transfer is done, a lease is over: how soon to look again.
+_POLL_S = 0.001
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 _log = get_logger(__name__)
@@ -75,6 +78,8 @@ class EngineCore:
             self._executor.on_failure(self._executor_failed)
             self.plan, group_specs = self._size_cache(config, report)
             self._scheduler: Scheduler = scheduler_class(config, self.plan, group_specs, plugins)
+            if config.kv_transfer.kv_connector is not None:
+                self._scheduler.receive_handshakes(self._executor.collective_rpc("kv_handshake"))
             self._life_cycle = LifeCycle.collect(config, plugins)
             self._channel = PluginChannel(config, plugins, self._executor)
         except BaseException:
@@ -130,6 +135,8 @@ class EngineCore:
         if self._life_cycle is not None:
             self._life_cycle.scheduled(scheduled)
         self._tell(self._run(scheduled))
+        if not (scheduled.total_num_scheduled_tokens or self._pending) and self._scheduler.has_work():
+            time.sleep(_POLL_S)
         outputs, self._pending = self._pending, []
         return self.with_events(EngineCoreOutputs(outputs=outputs, stats=self._scheduler.stats()))
 
@@ -165,6 +172,7 @@ class EngineCore:
         """Stop the workers. May be called twice."""
         if self._life_cycle is not None:
             self._life_cycle.close()
+        self._scheduler.shutdown()
         self._executor.shutdown()
         gc.unfreeze()
 
@@ -223,7 +231,10 @@ class EngineCore:
 
 def _tells_something(scheduled: SchedulerOutput) -> bool:
     return bool(
-        scheduled.total_num_scheduled_tokens or scheduled.finished_request_ids or scheduled.preempted_request_ids
+        scheduled.total_num_scheduled_tokens
+        or scheduled.finished_request_ids
+        or scheduled.preempted_request_ids
+        or scheduled.kv_transfer is not None
     )
 
 

@@ -18,6 +18,8 @@ class TransferResults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         failed_receiving: those of ``finished_receiving`` whose load failed.
         failed_blocks: ids of blocks that a load didn't fill; of an asynchronous one with its end, of a load within a
             step with that step's report. Without any, nothing of a failed load counts.
+        broken: the connector raised, so no load that is on its way counts; blocks of asynchronous ones are kept until
+            they are reported nevertheless.
     """
 
     rank: int = 0
@@ -25,3 +27,4 @@ class TransferResults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     finished_receiving: tuple[str, ...] = ()
     failed_receiving: tuple[str, ...] = ()
     failed_blocks: tuple[int, ...] = ()
+    broken: bool = False

@@ -51,7 +51,8 @@ class Group:
         description: one sentence.
         interface: ``module:Class`` that a plugin's class derives from; None where any class (or hook module) will do.
         api_versions: lowest and highest version of the interface that this corefw accepts.
-        reserved: its consumer isn't built yet, so a plugin of it has no effect.
+        reserved: its consumer isn't built yet, so a plugin of it is unavailable.
+        docs: the page for its authors, in the repository.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Group:
     interface: str | None = None
     api_versions: tuple[int, int] = (1, 1)
     reserved: bool = False
+    docs: str = "docs/plugins.md"
 
     @property
     def entry_point_group(self) -> str:
@@ -159,6 +161,15 @@ _IN_USE = (
         interface="corefw.interfaces.kv_cache:KVCacheSpecPlugin",
     ),
     Group(
+        name="kv_connectors",
+        what="KV connector",
+        processes=_CORE_AND_WORKER,
+        policy=_ON_NAME,
+        cardinality=_ONE,
+        description="Moves KV blocks to and from other engines and stores.",
+        interface="corefw.interfaces.kv_connector:KVConnector",
+    ),
+    Group(
         name="executors",
         what="executor",
         processes=_CORE,
@@ -244,14 +255,6 @@ _RESERVED = (
         _ON_NAME,
         _ONE,
         "Grammars that constrain what is sampled.",
-    ),
-    _reserved(
-        "kv_connectors",
-        "KV connector",
-        _CORE_AND_WORKER,
-        _ON_NAME,
-        _ONE,
-        "Moves KV blocks to and from other engines and stores.",
     ),
     _reserved(
         "quantization_methods",

@@ -17,6 +17,7 @@ from corefw.plugin_system.events import EventQueue
 from corefw.plugin_system.groups import Process
 from corefw.runtime.block_size import choose_block_size
 from corefw.runtime.kv_pages import KVPages
+from corefw.runtime.kv_transfer.steps import make_transfer_steps
 from corefw.runtime.memory import available_kv_bytes
 from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAssembly
 from corefw.runtime.model_runner.batch_state import BatchState
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from corefw.interfaces.kv_cache import KVCacheSpec
     from corefw.interfaces.platform import DeviceRuntime, Platform
     from corefw.messages.outputs import ModelRunnerOutput
+    from corefw.messages.request import PlainDict
     from corefw.messages.scheduling import SchedulerOutput
     from corefw.models.layers.context import BuildContext
     from corefw.plugin_system.manager import PluginManager
@@ -62,6 +64,8 @@ class Worker:
 
     def __init__(self, config: EngineConfig, plugins: PluginManager, local_rank: int = 0) -> None:
         self._config = config
+        self._plugins = plugins
+        self._rank = local_rank
         plugins.load_general(Process.WORKER)
         platform: Platform = plugins.get("platform_plugins", config.platform)()
         self._runtime: DeviceRuntime = platform.runtime(local_rank)
@@ -85,6 +89,7 @@ class Worker:
         self._events = EventQueue.collect(config, plugins, Process.WORKER)
         self._remote: Mapping[str, Callable[..., Any]] = {
             "batch_request_ids": self.batch_request_ids,
+            "kv_handshake": self.kv_handshake,
             "memory_bytes": self.memory_bytes,
             "plugin_calls": lambda: list(self._calls.names),
             "call_plugin": self._calls.call,
@@ -137,6 +142,17 @@ class Worker:
         )
         warm_up(self._runner, plan, max_num_tokens=scheduler.max_num_batched_tokens)
         self._runtime.synchronize()
+        self._runner.transfers = make_transfer_steps(
+            self._config,
+            plan,
+            plugins=self._plugins,
+            pages=pages,
+            layers=layers,
+            backend=self._backend,
+            specs=self._specs,
+            block_sizes=[layout.block_size for layout in layouts],
+            rank=self._rank,
+        )
         if self._watchers:
             self._runner.observers = StepObservers(self._watchers)
 
@@ -153,9 +169,11 @@ class Worker:
         return msgspec.structs.replace(output, events=events, num_dropped_events=num_dropped)
 
     def shutdown(self) -> None:
-        """Let observers go. May be called twice."""
+        """Let observers and the KV connector go. May be called twice."""
         if self._runner is not None and self._runner.observers is not None:
             self._runner.observers.close()
+        if self._runner is not None and self._runner.transfers is not None:
+            self._runner.transfers.shutdown()
 
     def call(self, method: str, *args: Any) -> Any:
         """Call by name one of the methods that are meant for it.
@@ -166,6 +184,11 @@ class Worker:
         if method not in self._remote:
             raise EngineError(f"a worker has no method {method[:80]!r} to call; it has {', '.join(self._remote)}")
         return self._remote[method](*args)
+
+    def kv_handshake(self) -> PlainDict | None:
+        """What this rank's half of the KV connector tells the other one."""
+        transfers = self._initialized().transfers
+        return transfers.handshake() if transfers is not None else None
 
     def memory_bytes(self) -> dict[str, int]:
         """Memory of this rank's device: total, free, and this process's peak."""

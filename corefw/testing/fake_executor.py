@@ -111,7 +111,7 @@ class FakeExecutor(Executor):
 
     def collective_rpc(self, method: str, *args: Any) -> list[Any]:
         del args
-        return [{"held": sorted(self._held)}[method]]
+        return [{"held": sorted(self._held), "kv_handshake": None}[method]]
 
     def shutdown(self) -> None:
         self._held.clear()

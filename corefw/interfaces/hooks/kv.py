@@ -74,7 +74,7 @@ class HashKeys(ABC):
 
     @abstractmethod
     def keys(self, request: KVRequest, start: int, stop: int) -> Iterable[bytes]:
-        """Keys that matter in the block of the request's tokens ``start`` to ``stop``; those of earlier blocks count on.
+        """Keys that matter in the block of tokens ``start`` to ``stop``; those of earlier blocks count on.
 
         Where this raises, the request shares none of its blocks from there on.
         """

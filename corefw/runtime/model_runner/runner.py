@@ -9,6 +9,7 @@ from corefw.errors import EngineError
 from corefw.messages.outputs import ModelRunnerOutput
 from corefw.messages.scheduling import SchedulerOutput
 from corefw.runtime.kv_pages import KVPages
+from corefw.runtime.kv_transfer.steps import KVTransferSteps
 from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAssembly
 from corefw.runtime.model_runner.batch_state import BatchState
 from corefw.runtime.model_runner.execution import ExecutedForward, Execution
@@ -36,6 +37,7 @@ class ModelRunner:
     Attributes:
         batch: the requests held.
         observers: plugins that watch steps; None where there are none.
+        transfers: the KV connector's calls; None without one.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class ModelRunner:
     ) -> None:
         self.batch = batch
         self.observers: StepObservers | None = None
+        self.transfers: KVTransferSteps | None = None
         self._pages = pages
         self._preparation = preparation
         self._assembly = assembly
@@ -64,13 +67,17 @@ class ModelRunner:
     def execute_model(self, scheduled: SchedulerOutput) -> None:
         """Update the batch, prepare the inputs, run the model."""
         self._executed = None
+        if self.transfers is not None:
+            self.transfers.settle()
+        self._pages.clear(scheduled.block_ids_to_zero)
+        if self.transfers is not None:  # before all that may fail: whoever waits for a load would wait for ever
+            self.transfers.begin(scheduled.kv_transfer)
         self.batch.update(scheduled)
         self._sampling.update(scheduled)
         self._prompt_logprobs.update(scheduled)
         self._embeds.update(scheduled)
         if self.observers is not None:
             self.observers.update(scheduled)
-        self._pages.clear(scheduled.block_ids_to_zero)
         if not scheduled.total_num_scheduled_tokens:
             self._executed = _ExecutedStep(None, None)
             return
@@ -88,7 +95,12 @@ class ModelRunner:
             raise EngineError("sample_tokens was called without a step that has been executed")
         inputs, forward = executed.inputs, executed.forward
         if inputs is None or forward is None:
-            return ModelRunnerOutput(request_ids=[], sampled_token_ids=[])
+            return self._with_transfers(ModelRunnerOutput(request_ids=[], sampled_token_ids=[]))
         told = self._prompt_logprobs.collect(self.batch, inputs, forward.hidden, forward.compute_logits)
         output = self._sampling.finish(self.batch, inputs, forward.logits, told)
-        return output if self.observers is None else self.observers.finish(output)
+        if self.observers is not None:
+            output = self.observers.finish(output)
+        return self._with_transfers(output)
+
+    def _with_transfers(self, output: ModelRunnerOutput) -> ModelRunnerOutput:
+        return output if self.transfers is None else self.transfers.finish(output)

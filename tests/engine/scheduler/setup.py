@@ -55,6 +55,7 @@ class OneStrategy:
     def __init__(self, strategy: SchedulerStrategy) -> None:
         self._strategy = strategy
         self.load_all = plugins().load_all
+        self.collect = plugins().collect
 
     def get(self, _group: str, _name: str) -> Callable[[], SchedulerStrategy]:
         return lambda: self._strategy

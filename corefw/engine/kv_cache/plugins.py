@@ -1,0 +1,99 @@
+"""What plugins contribute to the KV cache, collected when a scheduler is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from corefw.engine.kv_cache.hashing import ExtraKey, KeySource
+from corefw.engine.kv_cache.pool import KVEventListener
+from corefw.engine.kv_cache.request_view import HashedRequest
+from corefw.errors import PluginError
+from corefw.interfaces.hooks import kv as hooks
+from corefw.interfaces.hooks.kv import BlockLessor, EvictionPolicy, HashKeys, KVEventSubscriber
+from corefw.messages.kv_events import BlockRemoved, BlockStored, KVEvent
+from corefw.plugin_system.contributions import Contribution, Guarded
+
+if TYPE_CHECKING:
+    from corefw.engine.request import Request
+    from corefw.plugin_system.manager import PluginManager
+
+__all__ = ["CachePlugins", "collect_cache_plugins"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CachePlugins:
+    """Empty where there are none.
+
+    Attributes:
+        lessors: keep blocks of requests that end.
+        eviction: chooses which cached block is reused.
+        key_sources: add to block hashes.
+        listeners: follow the prefix cache.
+    """
+
+    lessors: tuple[Guarded[BlockLessor], ...] = ()
+    eviction: Guarded[EvictionPolicy] | None = None
+    key_sources: tuple[KeySource, ...] = ()
+    listeners: tuple[KVEventListener, ...] = ()
+
+
+def collect_cache_plugins(plugins: PluginManager, *, prefix_caching: bool) -> CachePlugins:
+    """Call the hooks.
+
+    Raises:
+        PluginError: two plugins contribute what there can be only one of.
+    """
+    lessors = plugins.collect(BlockLessor, hooks.corefw_kv_block_lessor)
+    policies = plugins.collect(EvictionPolicy, hooks.corefw_kv_eviction_policy)
+    subscribers = plugins.collect(KVEventSubscriber, hooks.corefw_kv_event_subscriber)
+    keys = plugins.collect(HashKeys, hooks.corefw_kv_hash_keys) if prefix_caching else ()
+    _refuse_two("an eviction policy", policies, lambda _: "")
+    _refuse_two("hash keys", keys, lambda contribution: contribution.value.domain)
+    return CachePlugins(
+        lessors=tuple(plugins.guard(lessor) for lessor in lessors),
+        eviction=plugins.guard(policies[0]) if policies else None,
+        key_sources=tuple(_key_source(plugins.guard(source)) for source in keys),
+        listeners=tuple(_listener(plugins.guard(subscriber)) for subscriber in subscribers),
+    )
+
+
+def _refuse_two(what: str, contributions: Sequence[Contribution[_T]], key: Callable[[Contribution[_T]], str]) -> None:
+    owners: dict[str, str] = {}
+    for contribution in contributions:
+        other = owners.setdefault(key(contribution), contribution.owner)
+        if other != contribution.owner:
+            raise PluginError(
+                f"plugins {other} and {contribution.owner} both bring {what}; leave one out with --plugins -NAME"
+            )
+
+
+def _key_source(guarded: Guarded[HashKeys]) -> KeySource:
+    domain = b"ext:" + guarded.value.domain.encode()
+
+    def keys(request: Request, start: int, stop: int) -> Iterable[ExtraKey]:
+        view = HashedRequest(request)
+        found = guarded.run(lambda: [bytes(key) for key in guarded.value.keys(view, start, stop)])
+        if found is None:
+            # Nobody knows what the block depends on, so nobody else may find it.
+            return [(b"unknown:" + domain, request.request_id.encode("utf-8", "surrogatepass"))]
+        return [(domain, key) for key in found]
+
+    return keys
+
+
+def _listener(guarded: Guarded[KVEventSubscriber]) -> KVEventListener:
+    subscriber = guarded.value
+
+    def tell(event: KVEvent) -> None:
+        if isinstance(event, BlockStored):
+            guarded.run(subscriber.stored, event)
+        elif isinstance(event, BlockRemoved):
+            guarded.run(subscriber.removed, event)
+        else:
+            guarded.run(subscriber.cleared)
+
+    return tell

@@ -26,12 +26,14 @@ from corefw.messages.sampling import SamplingParams
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.config.runtime_plan import RuntimePlan
+    from corefw.messages.events import PluginEvent
     from corefw.messages.request import EmbeddingSpan
 
 __all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams"]
 
 Prompt = str | Sequence[int] | Mapping[str, Any]
 Conversation = Sequence[Mapping[str, Any]]
+Extensions = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
 
 _PROMPT_KEYS = frozenset({"prompt", "prompt_token_ids", "prompt_embeds", "cache_salt"})
 
@@ -110,6 +112,7 @@ class LLM:
         *,
         use_tqdm: bool | None = None,
         priority: Sequence[int] | None = None,
+        extensions: Extensions = None,
     ) -> list[RequestOutput]:
         """Continue prompts; all run together, results come in their order.
 
@@ -121,6 +124,7 @@ class LLM:
             sampling_params: for all prompts, or one for each; None takes the model's own defaults.
             use_tqdm: show a progress bar; None shows it where standard error is a terminal.
             priority: one number a prompt, smaller is sooner.
+            extensions: data for plugins, ``{"<plugin>": {…}}``, for all prompts or one for each.
 
         Raises:
             RequestError: a prompt or parameter is wrong; the message names the prompt. Nothing runs then.
@@ -131,7 +135,7 @@ class LLM:
         for position, prompt in enumerate(listed):
             with naming_prompt(position):
                 rendered.append(self._render(prompt))
-        return self._run(rendered, sampling_params, use_tqdm, priority)
+        return self._run(rendered, sampling_params, use_tqdm, priority, extensions)
 
     def chat(
         self,
@@ -141,12 +145,13 @@ class LLM:
         use_tqdm: bool | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
+        extensions: Extensions = None,
     ) -> list[RequestOutput]:
         """Answer conversations in the model's chat template.
 
         Args:
             messages: one conversation (objects with role and content), or a list of them.
-            sampling_params, use_tqdm: see ``generate``.
+            sampling_params, use_tqdm, extensions: see ``generate``.
             chat_template_kwargs: further variables of the template.
             add_generation_prompt: end the prompt with the beginning of an assistant's message.
 
@@ -163,7 +168,22 @@ class LLM:
                     add_generation_prompt=add_generation_prompt,
                 )
             rendered.append(_Rendered(ids=ids, messages=conversation))  # type: ignore[arg-type]
-        return self._run(rendered, sampling_params, use_tqdm, None)
+        return self._run(rendered, sampling_params, use_tqdm, None, extensions)
+
+    def call_plugin(self, name: str, *args: Any) -> Any:
+        """Call a function that a plugin offers in the engine (``corefw_rpc_handlers``), with plain data.
+
+        Args:
+            name: ``plugin.method``.
+
+        Raises:
+            RequestError: there is no such function, it failed, or the arguments aren't plain data.
+        """
+        return self._running().call_plugin(name, *args)
+
+    def take_events(self) -> list[PluginEvent]:
+        """What plugins in the engine have told since the last call; of many unread events the newest 1024."""
+        return self._running().take_events()
 
     def reset_prefix_cache(self) -> bool:
         """Forget all prompts that the cache holds. False, and nothing is, where requests still hold blocks."""
@@ -227,11 +247,13 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         use_tqdm: bool | None,
         priority: Sequence[int] | None,
+        extensions: Extensions,
     ) -> list[RequestOutput]:
         self._running()
         given = self.default_params() if sampling_params is None else sampling_params
         params = _one_each("sampling_params", given, len(rendered))
         priorities = _one_each("priority", 0 if priority is None else priority, len(rendered))
+        extended = _one_each("extensions", extensions, len(rendered))
         items = [
             BatchItem(
                 prompt_ids=prompt.ids,
@@ -240,6 +262,7 @@ class LLM:
                 priority=priorities[i],
                 cache_salt=prompt.cache_salt,
                 prompt_embeds=prompt.embeds,
+                extensions=extended[i],
                 source=RequestSource(route="offline", prompt=prompt.text, messages=prompt.messages),
             )
             for i, prompt in enumerate(rendered)

@@ -6,11 +6,11 @@ import contextlib
 import itertools
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 from corefw.config.runtime_plan import RuntimePlan
 from corefw.errors import EngineDeadError, EngineError, RequestError
@@ -50,6 +50,7 @@ class BatchItem:
     priority: int = 0
     cache_salt: str | None = None
     prompt_embeds: tuple[EmbeddingSpan, ...] = ()
+    extensions: Mapping[str, Any] | None = None
     source: RequestSource = field(default_factory=RequestSource)
 
 
@@ -124,6 +125,7 @@ class BatchGenerator:
             eos_ids=self._eos_ids,
             priority=item.priority,
             cache_salt=item.cache_salt,
+            extra=self._hooks.extensions.checked(item.extensions),
             prompt_embeds=without_first(item.prompt_embeds, len(item.prompt_ids) - len(kept_ids)),
         )
         asked = GenerationRequest(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 from corefw.errors import CapacityError, EngineError, RequestError
+from corefw.frontend.extensions import Extensions
 from corefw.frontend.output_processor import GenerationUpdate
 from corefw.interfaces.hooks.front_end import (
     ChatDraft,
@@ -93,6 +94,7 @@ class RequestHooks:
     Args:
         editors, validators, transformers: of the loaded plugins.
         guard: what calls the ones that aren't required.
+        extensions: the plugins that take data with requests.
     """
 
     def __init__(
@@ -101,7 +103,9 @@ class RequestHooks:
         validators: Sequence[Contribution[RequestValidator]] = (),
         transformers: Sequence[Contribution[OutputTransformer]] = (),
         guard: Guard = Guarded,
+        extensions: Extensions | None = None,
     ) -> None:
+        self.extensions = extensions or Extensions()
         self._editors = tuple(_Called(each, guard) for each in editors)
         self._validators = tuple(_Called(each, guard) for each in validators)
         self._transformers = tuple(_Called(each, guard) for each in transformers)
@@ -119,6 +123,7 @@ class RequestHooks:
             plugins.collect(RequestValidator, corefw_request_validator, config),
             plugins.collect(OutputTransformer, corefw_output_transformer, config),
             plugins.guard,
+            Extensions.collect(plugins, config),
         )
 
     def edit(

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from corefw.frontend.output_processor import GenerationUpdate, TokenLogprob
 from corefw.messages.outputs import FinishReason
+from corefw.messages.plain import joined_news
+from corefw.messages.request import PlainDict
 
 __all__ = ["CompletionOutput", "RequestOutput"]
 
@@ -21,6 +23,7 @@ class CompletionOutput:
         logprobs: one entry a token, if the parameters ask for them.
         finish_reason: why it ended (``stop``, ``length``).
         stop_reason: the stop string or stop token id that ended it; None for an end token or a limit.
+        extensions: by plugin, what its observers said of the output.
     """
 
     index: int
@@ -29,6 +32,7 @@ class CompletionOutput:
     logprobs: list[TokenLogprob] | None = None
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
+    extensions: PlainDict = field(default_factory=dict)
 
     def add(self, update: GenerationUpdate) -> None:
         """Append an update's news."""
@@ -39,6 +43,7 @@ class CompletionOutput:
             self.logprobs += update.logprobs
         self.finish_reason = update.finish_reason
         self.stop_reason = update.stop_reason
+        self.extensions = joined_news(self.extensions, update.extra)
 
 
 @dataclass(slots=True, kw_only=True)

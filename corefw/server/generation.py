@@ -21,7 +21,7 @@ from corefw.server.request_id import clean_id
 if TYPE_CHECKING:
     from corefw.frontend.output_processor import GenerationUpdate
     from corefw.frontend.text_engine import Observer
-    from corefw.messages.request import EmbeddingSpan
+    from corefw.messages.request import EmbeddingSpan, PlainDict
     from corefw.server.state import ServerState
 
 __all__ = ["Generation", "off_loop"]
@@ -48,6 +48,7 @@ class Generation:
         created_s: Unix time, whole seconds.
         arrival_s: on the monotonic clock, for latencies.
         headers: of the HTTP request; they may name the span that this request's belongs to.
+        extra: data for plugins in the engine.
     """
 
     state: ServerState
@@ -58,6 +59,7 @@ class Generation:
     created_s: int
     arrival_s: float
     headers: Mapping[str, str] = field(default_factory=dict)
+    extra: PlainDict = field(default_factory=dict)
 
     @classmethod
     def begin(
@@ -73,9 +75,11 @@ class Generation:
 
         Raises:
             NotFoundError: the model isn't served.
-            RequestError: a priority that would be ignored.
+            RequestError: a priority that would be ignored, or data that no plugin takes.
         """
-        if fields.priority and state.config.scheduler.scheduling_policy == _WITHOUT_PRIORITIES:
+        scheduler = state.config.scheduler
+        order = scheduler.scheduling_order or scheduler.scheduling_policy
+        if fields.priority and order == _WITHOUT_PRIORITIES:
             raise RequestError(
                 f"priority has no effect with the scheduling policy {_WITHOUT_PRIORITIES!r} of this server; leave it "
                 "out, or start the server with a --scheduling-policy that heeds it",
@@ -87,6 +91,7 @@ class Generation:
             fields=fields,
             params=params,
             model=state.served_name(fields.model),
+            extra=state.renderer.hooks.extensions.checked(fields.extensions),
             id=f"{prefix}-{clean_id(fields.request_id) if fields.request_id else uuid.uuid4().hex}",
             created_s=int(time.time()),
             arrival_s=time.monotonic(),
@@ -164,6 +169,7 @@ class Generation:
                 request_id=self.id,
                 priority=self.fields.priority or 0,
                 cache_salt=self.fields.cache_salt,
+                extra=self.extra,
                 prompt_embeds=embeds,
                 observer=observer,
             )

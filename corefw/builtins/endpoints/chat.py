@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from corefw.frontend.token_params import truncated
 from corefw.interfaces.endpoint import Endpoint
+from corefw.messages.plain import joined_news
 from corefw.server.chat_rendering import render_chat
 from corefw.server.event_stream import EventStream
 from corefw.server.generation import Generation
@@ -141,6 +142,8 @@ def _extend(choice: ChatChoice, update: GenerationUpdate, fields: ChatRequest) -
         if choice.token_ids is UNSET:
             choice.token_ids = []
         choice.token_ids += update.token_ids
+    if update.extra:
+        choice.extensions = joined_news({} if choice.extensions is UNSET else choice.extensions, update.extra)
 
 
 async def _chunks(
@@ -180,13 +183,15 @@ def _chunk_choices(index: int, update: GenerationUpdate, fields: ChatRequest) ->
     """The text that is new, then the end, each a choice of its own."""
     choices: list[ChatChunkChoice] = []
     logprobs = _logprobs(update, fields)
-    if update.text or logprobs is not None or (update.token_ids and fields.return_token_ids):
+    shows_ids = update.token_ids and fields.return_token_ids
+    if update.text or logprobs is not None or shows_ids or update.extra:
         choices.append(
             ChatChunkChoice(
                 index=index,
                 delta=ChatDelta(content=update.text),
                 logprobs=logprobs,
                 token_ids=list(update.token_ids) if fields.return_token_ids else UNSET,
+                extensions=update.extra or UNSET,
             )
         )
     if update.finish_reason is not None:

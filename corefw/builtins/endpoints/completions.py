@@ -16,6 +16,7 @@ from corefw.errors import RequestError
 from corefw.frontend.prompt_embeds import PromptEmbeds, check_embeds_params, without_first
 from corefw.frontend.token_params import truncated
 from corefw.interfaces.endpoint import Endpoint
+from corefw.messages.plain import joined_news
 from corefw.server.echo import Echo, echo_of_ids, echo_of_text
 from corefw.server.event_stream import EventStream
 from corefw.server.generation import Generation, off_loop
@@ -184,6 +185,8 @@ def _extend(choice: CompletionChoice, news: CompletionChoice) -> None:
         if choice.token_ids is UNSET:
             choice.token_ids = []
         choice.token_ids += news.token_ids
+    if news.extensions is not UNSET:
+        choice.extensions = joined_news({} if choice.extensions is UNSET else choice.extensions, news.extensions)
     if news.prompt_token_ids is not UNSET:
         choice.prompt_token_ids = news.prompt_token_ids
     if news.prompt_logprobs is not UNSET:
@@ -208,7 +211,7 @@ async def _chunks(generation: Generation, prompts: Sequence[AnyPrompt]) -> Async
     async with aclosing(_updates(generation, prompts, rendered)) as updates:
         async for index, update in updates:
             choice = parts.choice(index, update)
-            if choice.text or update.token_ids or update.finish_reason:
+            if choice.text or update.token_ids or update.finish_reason or update.extra:
                 yield chunk([choice], with_usage=fields.include_usage and fields.continuous_usage)
     if fields.include_usage:
         yield chunk([], with_usage=True)
@@ -241,6 +244,8 @@ class _Parts:
             finish_reason=update.finish_reason,
             stop_reason=update.stop_reason,
         )
+        if update.extra:
+            choice.extensions = update.extra
         if self._fields.return_token_ids:
             choice.token_ids = list(update.token_ids)
         if index not in self._begun:

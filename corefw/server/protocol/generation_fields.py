@@ -87,6 +87,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 _TOKEN_IDS = {"minimum": 0}
 _STOP = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_CHARS}
 _SCALAR = {"type": ["string", "number", "boolean"]}
+_OBJECT = {"type": "object"}
 _PENALTY = {"minimum": -MAX_PENALTY, "maximum": MAX_PENALTY}
 _ID = {"minLength": 1, "maxLength": 256}
 
@@ -215,6 +216,10 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
             maxProperties=MAX_EXTRA_ARGS,
             additionalProperties={"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]},
         ),
+    ] = None
+    extensions: Annotated[
+        dict[str, Any] | None,
+        documented("Data for plugins of the server, by plugin; each says what it takes.", additionalProperties=_OBJECT),
     ] = None
     stream: Annotated[Flag, documented("Answer with events as the output grows.")] = None
     stream_options: Annotated[StreamOptions | None, documented("Goes with stream: true only.")] = None

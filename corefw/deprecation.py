@@ -1,4 +1,4 @@
-"""Public names that go away: one table, the face that keeps them working, and the warning that says who still uses them.
+"""Public names that go away: one table, the face that keeps them working, the warning that says who uses them.
 
 A name stays for two minor releases after the one that deprecated it. Its module takes part with::
 

@@ -261,6 +261,7 @@ class PluginConfig(Section):
     plugin_policy: str = option(
         "normal", "what an unknown name or a failing plugin does", choices=("strict", "normal", "warn")
     )
+    plugin_lock: str | None = option(None, "file of `corefw plugins lock`; refuse any other set of plugins")
     resolved: tuple[ResolvedPlugin, ...] = ()
 
 

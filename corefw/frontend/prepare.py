@@ -30,7 +30,9 @@ def prepare(args: UserArgs) -> Prepared:
         ConfigError, PluginError: a setting can't be honoured.
     """
     section = args.section("plugins")
-    plugins = PluginManager.discover(section.get("plugins"), section.get("plugin_policy", "normal"))
+    plugins = PluginManager.discover(
+        section.get("plugins"), section.get("plugin_policy", "normal"), section.get("plugin_lock")
+    )
     plugins.load_general("front_end")
     config = resolve_config(args, plugins)
     hooks = RequestHooks.collect(plugins, config)

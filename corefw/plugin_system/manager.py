@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from corefw import env
 from corefw.config.engine_config import ResolvedPlugin
 from corefw.errors import ConfigError, PluginError, PluginUnavailable
 from corefw.interfaces.selection import Selection
-from corefw.plugin_system.allowlist import Allowlist
+from corefw.plugin_system.allowlist import read_allowlist
 from corefw.plugin_system.contributions import Contribution, Guarded
 from corefw.plugin_system.discovery import CORE_DISTRIBUTION, FoundPlugin, find_plugins
 from corefw.plugin_system.groups import Process, group_named
@@ -23,7 +23,7 @@ from corefw.plugin_system.verdicts import State, Verdict, judge
 if TYPE_CHECKING:
     from corefw.plugin_system.hooks import Hooks
 
-__all__ = ["POLICIES", "LoadedPlugin", "PluginManager", "read_allowlist"]
+__all__ = ["POLICIES", "LoadedPlugin", "PluginManager"]
 
 POLICIES = ("strict", "normal", "warn")
 _GENERAL = "general_plugins"
@@ -86,16 +86,18 @@ class PluginManager:
         self._selections: list[Selection] = []
 
     @classmethod
-    def discover(cls, allow: str | None = None, policy: str = "normal") -> PluginManager:
+    def discover(cls, allow: str | None = None, policy: str = "normal", lock: str | None = None) -> PluginManager:
         """Find the installed plugins and decide which may be loaded. Imports none of them.
 
         Args:
             allow: value of ``--plugins``; None leaves it to ``VLLM_PLUGINS``.
             policy: ``strict``, ``normal`` or ``warn``.
+            lock: value of ``--plugin-lock``: file with the set that alone may run.
 
         Raises:
-            ConfigError: the allowlist is malformed or names what isn't there (a warning under ``warn``).
-            PluginError: two plugins have one name, or a named one is incompatible.
+            ConfigError: the allowlist is malformed or names what isn't there (a warning under ``warn``), or the lock
+                can't be read.
+            PluginError: two plugins have one name, a named one is incompatible, or the set isn't the locked one.
         """
         allowlist = read_allowlist(allow)
         found = find_plugins()
@@ -104,6 +106,10 @@ class PluginManager:
         manager._complain(allowlist.complaints(found))
         if policy == "strict":
             problems = (*problems, *_incompatible(verdicts))
+        if lock is not None:
+            from corefw.plugin_system.lock import lock_problems
+
+            problems = (*problems, *lock_problems(Path(lock), (v.plugin for v in verdicts if v.allowed)))
         if problems:
             raise PluginError("; ".join(problems))
         _log_left_out(verdicts)
@@ -235,6 +241,14 @@ class PluginManager:
         """The choices recorded so far."""
         return tuple(self._selections)
 
+    def attempt(self, plugin: FoundPlugin, process: str) -> tuple[State, str]:
+        """Load one plugin, whatever the list says of it, and tell its hooks of the process; what became of it."""
+        verdict = Verdict(plugin=plugin, state=State.FOUND, reason="asked for")
+        if self._load(verdict).state is State.LOADED and plugin.group == _GENERAL:
+            self._announce(verdict, _role(process))
+        outcome = self._outcomes[plugin]
+        return outcome.state, outcome.reason
+
     def outcome(self, plugin: FoundPlugin) -> Outcome | None:
         """What came of loading that plugin, None while nobody asked for it."""
         return self._outcomes.get(plugin)
@@ -335,18 +349,6 @@ class PluginManager:
             outcome.reason,
             exc_info=outcome.error,
         )
-
-
-def read_allowlist(allow: str | None) -> Allowlist:
-    """``--plugins`` if given, else ``VLLM_PLUGINS``.
-
-    Raises:
-        ConfigError: it is malformed.
-    """
-    if allow is not None:
-        return Allowlist.parse(allow, "--plugins")
-    variable = env.plugins_allowlist()
-    return Allowlist.parse(variable, "--plugins" if variable is None else "VLLM_PLUGINS")
 
 
 def _kind_name(kind: type | tuple[type, ...]) -> str:

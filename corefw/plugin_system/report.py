@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from corefw.interfaces.selection import Selection
-from corefw.plugin_system.discovery import find_plugins
 from corefw.plugin_system.groups import GROUPS_BY_NAME
-from corefw.plugin_system.manager import PluginManager, read_allowlist
-from corefw.plugin_system.verdicts import State, Verdict, judge
+from corefw.plugin_system.inventory import take_inventory
+from corefw.plugin_system.verdicts import State, Verdict
 
-__all__ = ["Report", "Row", "explain", "format_rows", "report", "survey"]
+if TYPE_CHECKING:
+    from corefw.plugin_system.manager import PluginManager
+
+__all__ = ["Report", "Row", "explain", "format_rows", "report", "rows_of", "survey"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,11 +47,13 @@ def survey(allow: str | None = None) -> Report:
     Raises:
         ConfigError: the allowlist is malformed.
     """
-    allowlist = read_allowlist(allow)
-    found = find_plugins()
-    verdicts, problems = judge(found, allowlist)
-    rows = tuple(_row(verdict, verdict.state, verdict.reason) for verdict in verdicts)
-    return Report(rows=rows, problems=(*allowlist.complaints(found), *problems))
+    found = take_inventory(allow)
+    return Report(rows=rows_of(found.verdicts), problems=found.problems)
+
+
+def rows_of(verdicts: Iterable[Verdict]) -> tuple[Row, ...]:
+    """Verdicts as rows."""
+    return tuple(_row(verdict, verdict.state, verdict.reason) for verdict in verdicts)
 
 
 def report(manager: PluginManager) -> tuple[Row, ...]:

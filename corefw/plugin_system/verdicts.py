@@ -110,7 +110,7 @@ def _state(plugin: FoundPlugin, allowlist: Allowlist, item: Item | None) -> tupl
 
 
 def _means_reserved(verdict: Verdict, verdicts: Sequence[Verdict], allowlist: Allowlist) -> bool:
-    """Whether the entry asks for that plugin of a reserved group, and not for others, or for all, of its distribution."""
+    """Whether the operator asked for that plugin of a reserved group, and meant no other by the same entry."""
     item = allowlist.adds(verdict.plugin)
     if verdict.state is not State.UNAVAILABLE or item is None or item.name is None:
         return False

@@ -10,6 +10,8 @@ __all__ = ["add_arguments", "run"]
 # A module has ``add_arguments(parser)`` and ``run(namespace)``; what is slow to import, it imports when it runs.
 _ACTIONS = {
     "list": "every plugin, its state and why",
+    "info": "all that is known of one plugin",
+    "lock": "write down the set of plugins that these settings allow, for --plugin-lock",
 }
 
 

@@ -75,7 +75,11 @@ class VictimChoice(SchedulingDecision):
 
     @abstractmethod
     def victim(self, running: Sequence[RequestView]) -> int:
-        """Index of the request to preempt when blocks run out; ``running`` has at least two, earlier admissions first."""
+        """Index of the request to preempt when blocks run out.
+
+        Args:
+            running: at least two, in the order of their admission.
+        """
 
 
 class Admission(SchedulingDecision):

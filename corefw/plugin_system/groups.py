@@ -149,7 +149,7 @@ _IN_USE = (
         policy=_ON_NAME,
         cardinality=_ONE,
         description="Order of the queue, choice of the victim, admission and chunk size.",
-        interface="corefw.interfaces.scheduler:SchedulerStrategy",
+        interface="corefw.interfaces.scheduler:SchedulingDecision",
     ),
     Group(
         name="kv_cache_specs",

@@ -25,12 +25,14 @@ from corefw.engine.scheduler.embeds import check_embeds
 from corefw.engine.scheduler.intake import check_request
 from corefw.engine.scheduler.logprobs import LogprobsByRow, RowLogprobs
 from corefw.engine.scheduler.news import news_of
+from corefw.engine.scheduler.observers import observers_of, show_step
 from corefw.engine.scheduler.step import StepBuilder
 from corefw.engine.scheduler.stopping import Stop, check_stop
+from corefw.engine.scheduler.strategies import choose_strategies
 from corefw.engine.scheduler.waiting import WaitingQueue
-from corefw.errors import EngineError, PluginError, RequestError
+from corefw.errors import EngineError, RequestError
 from corefw.interfaces.kv_cache import KVCacheSpec
-from corefw.interfaces.scheduler import Scheduler, SchedulerStrategy
+from corefw.interfaces.scheduler import Scheduler
 from corefw.messages.kv_events import KVEventBatch
 from corefw.messages.outputs import EngineCoreOutput, ErrorKind, FinishReason, ModelRunnerOutput, SchedulerStats
 from corefw.messages.request import EngineCoreRequest, PlainDict
@@ -68,7 +70,7 @@ class DefaultScheduler(Scheduler):
         self._limits = config.scheduler
         self._max_model_len = plan.max_model_len
         self._vocab_size = config.model_info.vocab_size
-        self._strategy: SchedulerStrategy = plugins.get("scheduler_strategies", config.scheduler.scheduling_policy)()
+        self._strategy = choose_strategies(config.scheduler, plugins)
         self._max_active = config.scheduler.max_num_active_seqs or config.scheduler.max_num_seqs
         self._events = KVEventRecorder() if config.cache.kv_events else None
         extensions = collect_cache_plugins(plugins, prefix_caching=config.cache.enable_prefix_caching)
@@ -87,6 +89,8 @@ class DefaultScheduler(Scheduler):
         self._num_groups = len(group_specs)
         self._requests: dict[str, Request] = {}
         self._waiting = WaitingQueue(self._strategy)
+        self._strategy.on_order_lost.append(self._waiting.reorder)
+        self._observers = observers_of(config, plugins)
         self._blocked = BlockedRequests()
         self._running: list[Request] = []
         self._any_ended = False
@@ -163,6 +167,8 @@ class DefaultScheduler(Scheduler):
         finished_ids, self._finished_ids = self._finished_ids, []
         scheduled = step.build(self._step, finished_ids)
         self._counters.count_step(scheduled.total_num_scheduled_tokens)
+        if self._observers:
+            show_step(self._observers, scheduled, self.stats())
         return scheduled if self._transfers is None else self._transfers.with_metadata(scheduled)
 
     def _schedule_running(self, step: StepBuilder) -> None:
@@ -188,12 +194,7 @@ class DefaultScheduler(Scheduler):
             self._fail_alone(request)
             self._running.clear()
             return 0
-        index = self._strategy.victim(self._running)
-        if not 0 <= index < len(self._running):
-            raise PluginError(
-                f"scheduler strategy {self._strategy.name!r} named victim {index} of {len(self._running)} requests"
-            )
-        victim = self._running.pop(index)
+        victim = self._running.pop(self._strategy.victim(self._running))
         had_share = step.take_back(victim)
         self._kv.free(victim)
         victim.move_to(RequestStatus.PREEMPTED)

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from corefw.errors import ModelFormatError
 from corefw.interfaces.attention import AttentionRequest
 from corefw.interfaces.model import ModelRequest
+from corefw.interfaces.selection import Selection
 from corefw.models.layers.context import BuildContext, TensorParallel
 from corefw.models.layers.product import prepare_weights
+from corefw.models.loading.chain import LoadingChain
 from corefw.models.ops.binder import OpBinder
 from corefw.models.registry import NATIVE, model_class
 from corefw.models.shape import has_sliding_window, head_size
+from corefw.observability.logging import get_logger
 from corefw.plugin_system.selection import select
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.interfaces.model import ModelImplementation
+    from corefw.interfaces.model_loader import ModelLoader
     from corefw.interfaces.platform import Platform
-    from corefw.interfaces.selection import Selection
     from corefw.plugin_system.manager import PluginManager
 
 __all__ = ["build_model", "make_build_context"]
 
 _BACKENDS = "attention_backends"
+
+_log = get_logger(__name__)
 
 
 def make_build_context(
@@ -72,11 +78,31 @@ def build_model(config: EngineConfig, build: BuildContext, plugins: PluginManage
     """
     info = config.model_info
     model: Any = _make_model(config, build, plugins)
-    loader = plugins.get("model_loaders", info.loader)()
-    model.load_weights(loader.weights(info, build.dtype))
+    loader: ModelLoader = plugins.get("model_loaders", info.loader)()
+    chain = LoadingChain.of(config, plugins)
+    if chain:
+        _load_through(chain, model, loader.weights(info, build.dtype), loader.name, plugins)
+    else:
+        model.load_weights(loader.weights(info, build.dtype))
     built: nn.Module = model.eval().requires_grad_(False)
     prepare_weights(built)
     return built
+
+
+def _load_through(
+    chain: LoadingChain,
+    model: Any,
+    weights: Iterator[tuple[str, torch.Tensor]],
+    loader: str,
+    plugins: PluginManager,
+) -> None:
+    plugins.record(Selection("weights", chain.links(loader), "plugins take part in loading"))
+    _log.info("weights: %s", chain.links(loader))
+    try:
+        model.load_weights(chain.apply(weights))
+    except ModelFormatError as error:
+        raise ModelFormatError(f"{error} (loaded through {chain.links(loader)}: {chain.outcome()})") from error
+    _log.info("weights: %s", chain.outcome())
 
 
 def _make_model(config: EngineConfig, build: BuildContext, plugins: PluginManager) -> nn.Module:

@@ -155,7 +155,7 @@ def _guarded_victim(guard: Guarded[VictimChoice]) -> Callable[[Sequence[RequestV
 
 def _guarded_admission(guard: Guarded[Admission]) -> Callable[[RequestView, int], str | None]:
     def checked(request: RequestView, num_running: int) -> str | None:
-        reason = guard.value.may_admit(request, num_running)
+        reason: object = guard.value.may_admit(request, num_running)
         if reason is None or isinstance(reason, str):
             return reason
         return _refuse(f"answer {reason!r}", "a reason or None")

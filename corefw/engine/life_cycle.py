@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from corefw.interfaces.hooks.lifecycle import CoreObserver, CoreRequest, TokenSpan, corefw_core_observer
+from corefw.interfaces.hooks.lifecycle import CoreObserver, TokenSpan, corefw_core_observer
 from corefw.messages.outputs import EngineCoreOutput, FinishReason
+from corefw.plugin_system.observers import ObserverCalls
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.messages.request import EngineCoreRequest, PlainDict
     from corefw.messages.sampling import SamplingParams
     from corefw.messages.scheduling import SchedulerOutput
-    from corefw.plugin_system.contributions import Guarded
     from corefw.plugin_system.manager import PluginManager
 
 __all__ = ["LifeCycle"]
@@ -22,7 +22,7 @@ __all__ = ["LifeCycle"]
 class LifeCycle:
     """Tells observers, and keeps their contexts. Used by the core's thread."""
 
-    def __init__(self, observers: Sequence[tuple[str, Guarded[CoreObserver[Any]]]]) -> None:
+    def __init__(self, observers: Sequence[ObserverCalls[CoreObserver[Any]]]) -> None:
         self._observers = tuple(observers)
         self._requests: dict[str, _Observed] = {}
 
@@ -30,12 +30,12 @@ class LifeCycle:
     def collect(cls, config: EngineConfig, plugins: PluginManager) -> LifeCycle | None:
         """None where no plugin observes."""
         found = plugins.collect(CoreObserver, corefw_core_observer, config)
-        return cls([(one.plugin, plugins.guard(one)) for one in found]) if found else None
+        return cls([ObserverCalls(one, CoreObserver, plugins.guard) for one in found]) if found else None
 
     def added(self, request: EngineCoreRequest) -> None:
         """The scheduler took a request."""
         observed = self._requests[request.request_id] = _Observed(request, self._observers)
-        observed.tell(lambda observer, view, context: observer.added(view, context))
+        observed.tell("added")
 
     def scheduled(self, step: SchedulerOutput) -> None:
         """A step was put together."""
@@ -67,45 +67,52 @@ class LifeCycle:
 class _Observed:
     """A request, with what each observer keeps of it."""
 
-    def __init__(self, request: EngineCoreRequest, observers: Sequence[tuple[str, Guarded[CoreObserver[Any]]]]) -> None:
+    def __init__(self, request: EngineCoreRequest, observers: Sequence[ObserverCalls[CoreObserver[Any]]]) -> None:
         self.request = request
         self.output_ids = list(request.prior_output_ids)
         self.num_preemptions = 0
         self._is_preempted = False
-        self._told: list[tuple[Guarded[CoreObserver[Any]], _View, Any]] = []
-        for plugin, observer in observers:
-            view = _View(self, plugin)
-            made = observer.run(lambda value, view: (value.make_context(view),), observer.value, view)
+        self._told: list[tuple[ObserverCalls[CoreObserver[Any]], _View, Any]] = []
+        for observer in observers:
+            view = _View(self, observer.plugin)
+            made = _made_context(observer, view)
             if made is not None:
                 self._told.append((observer, view, made[0]))
 
-    def tell(self, call: Callable[[CoreObserver[Any], CoreRequest, Any], None]) -> None:
+    def tell(self, event: str, *details: object) -> None:
         for observer, view, context in self._told:
-            observer.run(call, observer.value, view, context)
+            observer.run(event, view, context, *details)
 
     def preempt(self) -> None:
         self.num_preemptions += 1
         self._is_preempted = True
-        self.tell(lambda observer, view, context: observer.preempted(view, context))
+        self.tell("preempted")
 
     def schedule(self, span: TokenSpan) -> None:
         if self._is_preempted:
             self._is_preempted = False
-            self.tell(lambda observer, view, context: observer.resumed(view, context))
-        self.tell(lambda observer, view, context: observer.scheduled(view, context, span))
+            self.tell("resumed")
+        self.tell("scheduled", span)
 
     def take(self, output: EngineCoreOutput) -> None:
         token_ids, reason = output.new_token_ids, output.finish_reason
         if token_ids:
             self.output_ids += token_ids
-            self.tell(lambda observer, view, context: observer.sampled(view, context, token_ids))
+            self.tell("sampled", token_ids)
         if reason is None:
             return
         if reason is FinishReason.ABORT:
-            self.tell(lambda observer, view, context: observer.aborted(view, context))
+            self.tell("aborted")
         else:
-            self.tell(lambda observer, view, context: observer.finished(view, context, reason, output.error))
-        self.tell(lambda observer, view, context: observer.closed(view, context))
+            self.tell("finished", reason, output.error)
+        self.tell("closed")
+
+
+def _made_context(observer: ObserverCalls[CoreObserver[Any]], view: _View) -> tuple[Any] | None:
+    """In a tuple, since an observer may want to keep nothing; None where it failed."""
+    if not observer.has("make_context"):
+        return (None,)
+    return observer.run_as("make_context", lambda: (observer.value.make_context(view),))
 
 
 class _View:

@@ -24,7 +24,7 @@ class EventQueue:
     """Events of one process's role that haven't left yet. What comes while it is full is dropped and counted."""
 
     def __init__(self, process: str, limit: int = MAX_WAITING_EVENTS) -> None:
-        self._process = process
+        self._process = str(process)  # a role of the process table, which is a text too
         self._limit = limit
         self._waiting: list[PluginEvent] = []
         self._num_dropped = 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from corefw.errors import ConfigError, PluginError
 from corefw.interfaces.hooks.model import GRAPH_KINDS, ModelTaps, corefw_model_taps
 from corefw.models.taps import UnknownTapPoint
+from corefw.plugin_system.observers import ObserverCalls
 from corefw.runtime.model_runner.step_observers import Watcher
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class WantedTaps:
 
     def __init__(self, config: EngineConfig, plugins: PluginManager) -> None:
         found = plugins.collect(ModelTaps, corefw_model_taps, config)
-        self.watchers: Sequence[Watcher] = [Watcher(one.plugin, plugins.guard(one)) for one in found]
+        self.watchers: Sequence[Watcher] = [Watcher(ObserverCalls(one, ModelTaps, plugins.guard)) for one in found]
         self._points = [(watcher, _points(watcher.observer.owner, watcher.observer.value)) for watcher in self.watchers]
 
     def built_into(self, build: BuildContext) -> BuildContext:
@@ -66,7 +67,7 @@ class WantedTaps:
         """What was tapped by whom, and which graphs that would break."""
         lines = []
         for watcher, points in self._points:
-            broken = " and ".join(sorted(watcher.observer.value.breaks)) or "no"  # type: ignore[attr-defined]
+            broken = " and ".join(sorted(watcher.observer.value.breaks)) or "no"
             why = (
                 f"wanted by plugin {watcher.observer.owner}; graphs: none captured here, they would break {broken} ones"
             )

@@ -12,13 +12,13 @@ import torch
 from corefw.interfaces.hooks.lifecycle import StepRow, WorkerObserver, WorkerRequest, WorkerStep, corefw_worker_observer
 from corefw.messages.outputs import ModelRunnerOutput
 from corefw.messages.plain import joined_news
+from corefw.plugin_system.observers import ObserverCalls
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.interfaces.hooks.model import ModelTaps
     from corefw.messages.request import PlainDict
     from corefw.messages.scheduling import NewRequest, SchedulerOutput
-    from corefw.plugin_system.contributions import Guarded
     from corefw.plugin_system.manager import PluginManager
     from corefw.runtime.model_runner.batch_state import BatchState
     from corefw.runtime.model_runner.input_preparation import StepInputs
@@ -31,14 +31,14 @@ Tensors = tuple[torch.Tensor, ...]
 def worker_observers(config: EngineConfig, plugins: PluginManager) -> list[Watcher]:
     """Those of the plugins that were loaded, in order."""
     found = plugins.collect(WorkerObserver, corefw_worker_observer, config)
-    return [Watcher(one.plugin, plugins.guard(one)) for one in found]
+    return [Watcher(ObserverCalls(one, WorkerObserver, plugins.guard)) for one in found]
 
 
 class Watcher:
     """One plugin's observer, and what it keeps of the requests that the worker holds."""
 
-    def __init__(self, plugin: str, observer: Guarded[WorkerObserver[Any]]) -> None:
-        self.plugin = plugin
+    def __init__(self, observer: ObserverCalls[Any]) -> None:
+        self.plugin = observer.plugin
         self.observer = observer
         self.current: WorkerStep[Any] | None = None
         self._held: dict[str, tuple[Any, PlainDict | None]] = {}
@@ -55,7 +55,7 @@ class Watcher:
             num_computed_tokens=request.num_computed_tokens,
             extension=extension,
         )
-        made = self.observer.run(lambda: (self.observer.value.make_context(seen),))
+        made = self._made_context(seen)
         if made is not None:
             self._held[request.request_id] = made[0], extension
 
@@ -63,7 +63,7 @@ class Watcher:
         """Forget a request; one that isn't known was never shown."""
         if request_id in self._held:
             context, _ = self._held.pop(request_id)
-            self.observer.run(self.observer.value.gone, request_id, context)
+            self.observer.run("gone", request_id, context)
 
     def leave_all(self) -> None:
         """The worker stops."""
@@ -73,19 +73,25 @@ class Watcher:
     def begin(self, number: int, rows: Sequence[_Row]) -> None:
         """Announce a step."""
         self.current = WorkerStep(number=number, rows=tuple(self._rows(rows)))
-        self.observer.run(self.observer.value.step, self.current)
+        self.observer.run("step", self.current)
 
     def show(self, point: str, *tensors: torch.Tensor) -> Tensors | None:
         """A tap's observer: what replaces the tensors of a point, if anything does."""
-        if self.current is None:  # warm-up, or a prompt that is scored
+        step, taps = self.current, self.observer.value
+        if step is None:  # warm-up, or a prompt that is scored
             return None
-        taps: ModelTaps[Any] = self.observer.value  # type: ignore[assignment]  # only taps are asked for points
-        return self.observer.run(_shown, taps, self.current, point, tensors)
+        return self.observer.run_as("show", lambda: _shown(taps, step, point, tensors))
 
     def finish(self, step: WorkerStep[Any], sampled: dict[str, list[int]]) -> None:
         """Tell what was sampled."""
         token_ids = [sampled.get(row.request_id, []) for row in step.rows]
-        self.observer.run(self.observer.value.sampled, step, token_ids)
+        self.observer.run("sampled", step, token_ids)
+
+    def _made_context(self, request: WorkerRequest) -> tuple[Any] | None:
+        """In a tuple, since an observer may want to keep nothing; None where it failed."""
+        if not self.observer.has("make_context"):
+            return (None,)
+        return self.observer.run_as("make_context", lambda: (self.observer.value.make_context(request),))
 
     def _rows(self, rows: Sequence[_Row]) -> Iterator[StepRow[Any]]:
         for row in rows:

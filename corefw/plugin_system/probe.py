@@ -112,10 +112,8 @@ def _main(tell: int) -> None:
     manager = PluginManager(verdicts, source="", policy="normal")
     with os.fdopen(tell, "w", encoding="utf-8") as out:
         for key in wanted:
-            plugin = found.get(key)  # type: ignore[call-overload]
-            fate = (
-                (State.FAILED, MISSING_IN_CHILD) if plugin is None else manager.attempt(plugin, Process.CLI)
-            )
+            plugin = found.get(key)
+            fate = (State.FAILED, MISSING_IN_CHILD) if plugin is None else manager.attempt(plugin, Process.CLI)
             print(json.dumps(fate), file=out, flush=True)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from corefw.errors import ConfigError
 from corefw.plugin_system.allowlist import Allowlist, Mode
 from corefw.plugin_system.discovery import FoundPlugin
-from corefw.plugin_system.groups import GROUPS
+from corefw.plugin_system.groups import GROUPS, DefaultPolicy, Group
 from corefw.plugin_system.verdicts import State, Verdict, judge
 
 
@@ -191,6 +191,53 @@ def test_a_declared_version_out_of_range_is_incompatible(declared: str) -> None:
 def test_a_declared_range_with_an_accepted_version_is_found(declared: str) -> None:
     plugin = found("acme/npu", "platform_plugins", api_version=declared)
     assert verdicts(None, (plugin,))["acme/npu"].state is State.FOUND
+
+
+USED = [group for group in GROUPS if not group.reserved]
+
+
+def world(group: str) -> tuple[FoundPlugin, ...]:
+    """A built-in, two plugins of one distribution, one of another, and one of another group, all in use."""
+    elsewhere = next(other.name for other in USED if other.name != group)
+    return (
+        found("corefw/own", group),
+        found("acme/a", group),
+        found("acme/b", group),
+        found("zeta/c", group),
+        found("zeta/a", elsewhere),
+    )
+
+
+@pytest.mark.parametrize("group", USED, ids=lambda group: group.name)
+@pytest.mark.parametrize(
+    ("text", "where_allowed", "where_denied"),
+    [
+        (None, "abc", ""),
+        ("", "", ""),
+        ("own", "", ""),
+        ("a", "a", "a"),
+        ("acme/a", "a", "a"),
+        ("acme/*", "ab", "ab"),
+        ("GROUP:a", "a", "a"),
+        ("corefw.GROUP:c", "c", "c"),
+        ("GROUP:acme/b", "b", "b"),
+        (" a , zeta/c ", "ac", "ac"),
+        ("+a", "abc", "a"),
+        ("+acme/*,+GROUP:c", "abc", "abc"),
+        ("-a", "bc", ""),
+        ("-acme/*", "c", ""),
+        ("-GROUP:c, +acme/b", "ab", "b"),
+    ],
+)
+def test_every_form_means_the_same_in_every_group(
+    group: Group, text: str | None, where_allowed: str, where_denied: str
+) -> None:
+    plugins = world(group.name)
+    allowlist = Allowlist.parse(text and text.replace("GROUP", group.name), "--plugins")
+    judged, problems = judge(plugins, allowlist)
+    here = {v.plugin.name for v in judged if v.allowed and v.plugin.group == group.name}
+    assert here == {"own", *(where_denied if group.policy is DefaultPolicy.DENY else where_allowed)}
+    assert (problems, allowlist.complaints(plugins)) == ((), ())
 
 
 RESERVED = [group.name for group in GROUPS if group.reserved]

@@ -257,3 +257,37 @@ def test_an_incompatible_plugin_is_a_warning_and_an_error_under_strict(
     assert "corefw-sample-typo/npu (platform_plugin): incompatible" in caplog.text
     with pytest.raises(PluginError, match="incompatible"):
         PluginManager.discover(policy="strict")
+
+
+def test_the_digest_is_the_same_in_every_process_and_differs_with_the_set(site: Site) -> None:
+    site.install("platform")
+    manager = PluginManager.discover("toy")
+    code = PREPARE + "print(PluginManager.discover('toy').digest())"
+    assert site.output(code) == manager.digest() == PluginManager.from_resolved(manager.resolved()).digest()
+    assert PluginManager.discover("").digest() != manager.digest()
+    changed = [dataclasses.replace(p, named=not p.named) for p in manager.resolved()]
+    assert PluginManager.from_resolved(changed).digest() == manager.digest()
+
+
+def test_a_plugin_of_a_reserved_group_cannot_be_asked_for(site: Site) -> None:
+    site.install("broken")
+    reason = "unavailable: the group proposers is reserved"
+    with pytest.raises(PluginError, match=reason):
+        PluginManager.discover().get("proposers", "too_early", setting="--proposer")
+    with pytest.raises(PluginError, match=reason):
+        PluginManager.discover("too_early")
+    assert PluginManager.discover().names("proposers") == ()
+
+
+def test_a_range_of_other_versions_is_incompatible_before_anything_is_imported(site: Site) -> None:
+    site.install("broken")
+    with pytest.raises(PluginError, match="written for version 7 to 9 of model_loaders, this corefw accepts 1"):
+        PluginManager.discover("from_a_later_range")
+
+
+def test_one_name_in_two_distributions_is_told_once_both_may_load(site: Site) -> None:
+    site.install("broken")
+    site.install("endpoint")
+    assert "echo" not in PluginManager.discover().names("endpoint_plugins")
+    with pytest.raises(PluginError, match=r"2 plugins of endpoint_plugins are called 'echo'"):
+        PluginManager.discover("echo")

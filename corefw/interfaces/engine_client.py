@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from corefw.frontend.output_processor import GenerationUpdate
     from corefw.messages.outputs import SchedulerStats
-    from corefw.messages.request import PlainDict
     from corefw.messages.sampling import SamplingParams
 
 __all__ = ["EngineClient", "Prompt"]
@@ -39,6 +38,14 @@ class EngineClient(Protocol):
             RequestError: a value is out of range.
         """
 
+    async def call(self, name: str, *args: Any) -> Any:
+        """Call ``plugin.method``, a function that a plugin offers in the engine (``corefw_rpc_handlers``).
+
+        Raises:
+            RequestError: there is no such function, it failed, or the arguments aren't plain data.
+            EngineError: the engine failed.
+        """
+
     def generate(
         self,
         prompt: Prompt,
@@ -49,7 +56,7 @@ class EngineClient(Protocol):
         tags: Mapping[str, str] | None = None,
         priority: int = 0,
         cache_salt: str | None = None,
-        extra: PlainDict | None = None,
+        extensions: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[GenerationUpdate, None]:
         """Updates of the outputs of one prompt as they come; closing the generator aborts what still runs.
 
@@ -62,7 +69,8 @@ class EngineClient(Protocol):
             route: what the way in is called, for figures and validators.
             request_id: the client's name for it.
             tags: for stat loggers; bounds as in ``FinishedRequest``.
-            priority, cache_salt, extra: for the core.
+            priority, cache_salt: for the core.
+            extensions: data for plugins in the engine, by plugin.
 
         Raises (the first step of the generator, or a later one):
             RequestError: the request is wrong, or a validator refuses it.

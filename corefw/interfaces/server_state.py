@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from corefw.frontend.renderer import Renderer
     from corefw.frontend.sampling_defaults import SamplingDefaults
     from corefw.frontend.text_engine import TextEngine
+    from corefw.interfaces.engine_client import EngineClient
     from corefw.messages.events import PluginEvent
     from corefw.messages.outputs import SchedulerStats
     from corefw.plugin_system.manager import PluginManager
@@ -105,6 +106,10 @@ class ServerState(Protocol):
     @property
     def engine(self) -> ServedEngine:
         """For health, figures and the plan."""
+
+    @property
+    def client(self) -> EngineClient:
+        """Generates: admitted, observed, and ended with the server. What a plugin should use."""
 
     @property
     def text(self) -> TextEngine:

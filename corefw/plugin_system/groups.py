@@ -214,6 +214,15 @@ _IN_USE = (
         description="HTTP routes; denied by default, since they widen the network surface.",
         interface="corefw.interfaces.endpoint:Endpoint",
     ),
+    Group(
+        name="stat_logger_plugins",
+        what="stat logger",
+        processes=_FRONT,
+        policy=_LOAD,
+        cardinality=_ALL,
+        description="Receives the engine's figures and those of each request.",
+        interface="corefw.interfaces.stat_logger:StatLogger",
+    ),
 )
 
 
@@ -319,14 +328,6 @@ _RESERVED = (
         _DENY,
         _ALL,
         "Fetches adapters at run time; denied by default, since it downloads weights.",
-    ),
-    _reserved(
-        "stat_logger_plugins",
-        "stat logger",
-        _FRONT,
-        _LOAD,
-        _ALL,
-        "Receives the engine's statistics.",
     ),
     _reserved(
         "cli_commands",

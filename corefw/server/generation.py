@@ -8,15 +8,17 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from corefw.errors import ContextLengthError, EngineError, RequestError
 from corefw.frontend.merging import merge
+from corefw.interfaces.hooks.front_end import RequestSource
 from corefw.messages.outputs import FinishReason
 from corefw.messages.sampling import SamplingParams
-from corefw.server.observation import ObservedRequest
+from corefw.server.observation import ObservedRequest, RequestFacts
 from corefw.server.protocol.generation_fields import GenerationFields
 from corefw.server.request_id import clean_id
+from corefw.server.tags import check_tags
 
 if TYPE_CHECKING:
     from corefw.frontend.output_processor import GenerationUpdate
@@ -49,6 +51,7 @@ class Generation:
         arrival_s: on the monotonic clock, for latencies.
         headers: of the HTTP request; they may name the span that this request's belongs to.
         extra: data for plugins in the engine.
+        route: path of the route.
     """
 
     state: ServerState
@@ -60,6 +63,7 @@ class Generation:
     arrival_s: float
     headers: Mapping[str, str] = field(default_factory=dict)
     extra: PlainDict = field(default_factory=dict)
+    route: str = ""
 
     @classmethod
     def begin(
@@ -69,14 +73,17 @@ class Generation:
         params: SamplingParams,
         *,
         prefix: str,
+        route: str,
         headers: Mapping[str, str] | None = None,
     ) -> Generation:
         """Name the answer.
 
         Raises:
             NotFoundError: the model isn't served.
-            RequestError: a priority that would be ignored, or data that no plugin takes.
+            RequestError: a priority that would be ignored, data that no plugin takes, or tokens that one hides.
         """
+        if fields.return_token_ids:
+            state.text.hooks.check_tokens_shown("return_token_ids")
         scheduler = state.config.scheduler
         order = scheduler.scheduling_order or scheduler.scheduling_policy
         if fields.priority and order == _WITHOUT_PRIORITIES:
@@ -91,11 +98,25 @@ class Generation:
             fields=fields,
             params=params,
             model=state.served_name(fields.model),
-            extra=state.renderer.hooks.extensions.checked(fields.extensions),
+            extra=state.text.hooks.extensions.checked(fields.extensions),
             id=f"{prefix}-{clean_id(fields.request_id) if fields.request_id else uuid.uuid4().hex}",
             created_s=int(time.time()),
             arrival_s=time.monotonic(),
             headers=headers or {},
+            route=route,
+        )
+
+    def source(
+        self, *, prompt: str | None = None, messages: Sequence[Mapping[str, Any]] | None = None
+    ) -> RequestSource:
+        """Where the request comes from, for plugins and figures: with a prompt's text, or a chat."""
+        return RequestSource(
+            route=self.route,
+            request_id=self.id,
+            model=self.model,
+            prompt=prompt,
+            messages=messages,
+            tags=check_tags(self.fields.metadata, param="metadata"),
         )
 
     def check_choices(self, num_prompts: int) -> None:
@@ -121,6 +142,7 @@ class Generation:
         prompts: Sequence[list[int]],
         params: Sequence[str],
         embeds: Sequence[Sequence[EmbeddingSpan]] | None = None,
+        sources: Sequence[RequestSource] | None = None,
     ) -> AsyncGenerator[tuple[int, GenerationUpdate], None]:
         """News of all choices; choice ``prompt * n + i`` is the i-th output of its prompt.
 
@@ -130,6 +152,7 @@ class Generation:
             prompts: token ids.
             params: where each prompt came from, for errors.
             embeds: of each prompt; None where none has any.
+            sources: of each prompt; None where nothing is known of their texts.
 
         Raises:
             RequestError: a prompt doesn't fit; nothing runs then.
@@ -137,12 +160,13 @@ class Generation:
         """
         n = self.params.n
         self.check_choices(len(prompts))
-        figures = ObservedRequest(self, prompts)
+        source = self.source()
+        facts = RequestFacts(source=source, arrival_s=self.arrival_s, headers=self.headers)
+        figures = ObservedRequest(self.state, facts, self.params, prompts)
+        each = zip(prompts, params, embeds or [()] * len(prompts), sources or [source] * len(prompts), strict=True)
         streams = [
-            self._stream(ids, param, spans, figures.prompt(position))
-            for position, (ids, param, spans) in enumerate(
-                zip(prompts, params, embeds or [()] * len(prompts), strict=True)
-            )
+            self._stream(ids, param, spans, its_source, figures.prompt(position))
+            for position, (ids, param, spans, its_source) in enumerate(each)
         ]
         failure: Exception | None = None
         try:
@@ -160,7 +184,12 @@ class Generation:
                 await stream.aclose()
 
     def _stream(
-        self, prompt_ids: list[int], param: str, embeds: Sequence[EmbeddingSpan], observer: Observer
+        self,
+        prompt_ids: list[int],
+        param: str,
+        embeds: Sequence[EmbeddingSpan],
+        source: RequestSource,
+        observer: Observer,
     ) -> AsyncGenerator[GenerationUpdate, None]:
         try:
             stream = self.state.text.generate(
@@ -172,6 +201,7 @@ class Generation:
                 extra=self.extra,
                 prompt_embeds=embeds,
                 observer=observer,
+                source=source,
             )
         except ContextLengthError as error:
             raise ContextLengthError(error.message, param=error.param or param) from None

@@ -22,6 +22,7 @@ from corefw.observability.logging import get_logger
 from corefw.server.app import create_app
 from corefw.server.http_protocol import STOPPING, BoundedHttpProtocol, Deadlines
 from corefw.server.listener import Listener
+from corefw.server.protocol_servers import ProtocolServers
 from corefw.server.ready_line import announce
 from corefw.server.state import ServerState
 from corefw.server.tls import tls_context
@@ -135,6 +136,7 @@ class HttpServer(uvicorn.Server):
         self.config.load()
         self.config.ssl = tls_context(server_config)
         self._state: ServerState = app.state.corefw
+        self._protocol_servers: ProtocolServers = app.state.protocol_servers
         self._drain_s = server_config.shutdown_timeout
         self._listener = listener
         self._dead_since_s: float | None = None
@@ -159,6 +161,7 @@ class HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain."""
         self._listener.remove_file()
+        self._protocol_servers.begin_stop()
         loop = asyncio.get_running_loop()
         num_running = len(self._state.in_flight)
         drain_s = 0.0 if self.force_exit else self._drain_s

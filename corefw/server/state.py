@@ -9,13 +9,16 @@ from starlette.requests import Request
 
 from corefw.errors import NotFoundError
 from corefw.frontend.sampling_defaults import SamplingDefaults
+from corefw.interfaces.engine_client import EngineClient
 from corefw.interfaces.server_state import ServedEngine
 from corefw.observability.metrics import Metrics
 from corefw.observability.tracing import Tracing
 from corefw.server.admission import Admission
 from corefw.server.in_flight import InFlight
 from corefw.server.observation import make_metrics, make_tracing
+from corefw.server.plugin_client import PluginClient
 from corefw.server.plugin_states import PluginStates
+from corefw.server.stat_loggers import StatLoggers
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig, ServerConfig
@@ -38,6 +41,7 @@ class ServerState:
         plugins: for the report; None where there is no manager.
         plugin_states: what plugins have become, in this process and in the core.
         metrics: this server's own.
+        stat_loggers: of plugins.
         model_names: names under which the model is served, the first is the one told to clients.
         tasks: what the model can do.
         started_s: ``time.time()`` of the start.
@@ -55,6 +59,7 @@ class ServerState:
     plugins: PluginManager | None
     plugin_states: PluginStates
     metrics: Metrics
+    stat_loggers: StatLoggers
     model_names: tuple[str, ...]
     started_s: float
     tasks: frozenset[str] = frozenset({"generate"})
@@ -79,6 +84,7 @@ class ServerState:
 
         Raises:
             ConfigError: the model's own sampling defaults are unusable, or spans are wanted without OpenTelemetry.
+            PluginError: a stat logger that was named can't be made.
         """
         names = config.model.served_model_name or (config.model.model,)
         admission = Admission(server_config.max_concurrent_requests)
@@ -92,6 +98,7 @@ class ServerState:
             plugins=plugins,
             plugin_states=plugin_states,
             metrics=make_metrics(names[0], engine, config, server_config, plugin_states),
+            stat_loggers=StatLoggers.collect(plugins, config, lambda: engine.stats),
             tracing=make_tracing(server_config),
             model_names=names,
             started_s=started_s,
@@ -99,6 +106,11 @@ class ServerState:
             admission=admission,
             sampling_defaults=SamplingDefaults.of_model(config.model, config.model_info),
         )
+
+    @property
+    def client(self) -> EngineClient:
+        """The engine for what plugins generate."""
+        return PluginClient(self)
 
     @property
     def num_token_ids(self) -> int:

@@ -22,6 +22,7 @@ async def _answer(_: Request) -> Response:
 
 class Clashing(Endpoint):
     name = "clashing"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         return [Route("/v1/models", _answer)]
@@ -29,6 +30,7 @@ class Clashing(Endpoint):
 
 class OtherMethod(Endpoint):
     name = "other_method"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         return [Route("/v1/models", _answer, methods=["POST"])]
@@ -36,6 +38,7 @@ class OtherMethod(Endpoint):
 
 class Open(Endpoint):
     name = "open"
+    prefix = ""
     public_paths = frozenset({"/open"})
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -44,6 +47,7 @@ class Open(Endpoint):
 
 class Embedding(Endpoint):
     name = "embedding"
+    prefix = ""
     required_tasks = frozenset({"embed", "score"})
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -52,6 +56,7 @@ class Embedding(Endpoint):
 
 class Failing(Endpoint):
     name = "failing"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         async def fail(_: Request) -> Response:
@@ -62,6 +67,7 @@ class Failing(Endpoint):
 
 class Living(Endpoint):
     name = "living"
+    prefix = ""
 
     def __init__(self) -> None:
         self.seen: list[object] = []

@@ -23,6 +23,7 @@ class ThirdParty(Endpoint):
     """A pack's routes, one of them an app of its own."""
 
     name = "third_party"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         async def hello(_: Request) -> Response:

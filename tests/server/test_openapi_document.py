@@ -43,6 +43,7 @@ class Plain(Endpoint):
     """A pack's endpoint."""
 
     name = "plain"
+    prefix = ""
 
     def __init__(self, path: str = "/plain", answer: type[msgspec.Struct] = Mine) -> None:
         self._path, self._answer = path, answer

@@ -60,6 +60,7 @@ class Evil(Endpoint):
     """Writes markup wherever a text may stand."""
 
     name = EVIL
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         return []

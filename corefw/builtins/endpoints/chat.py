@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ChatEndpoint"]
 
+_ROUTE = "/v1/chat/completions"
 _QUESTION = {"role": "user", "content": "What is the capital of France?"}
 _EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "A question": {"messages": [_QUESTION], "max_completion_tokens": 16, "temperature": 0},
@@ -57,18 +58,19 @@ class ChatEndpoint(Endpoint):
     """Answers conversations."""
 
     name = "openai_chat"
+    prefix = ""
     required_tasks = frozenset({"generate"})
 
     def routes(self) -> Sequence[BaseRoute]:
         """One route."""
-        return [Route("/v1/chat/completions", _chat, methods=["POST"])]
+        return [Route(_ROUTE, _chat, methods=["POST"])]
 
     def openapi(self) -> Mapping[str, Any]:
         """What it takes and answers."""
         return fragment(
             Operation(
                 method="POST",
-                path="/v1/chat/completions",
+                path=_ROUTE,
                 summary="Answer a conversation",
                 request=CHAT_REQUEST,
                 answer=Chat,
@@ -83,7 +85,7 @@ async def _chat(request: Request) -> Response:
     state = state_of(request)
     fields = CHAT_REQUEST.decode(await read_object(request))
     params = fields.to_sampling_params(state.sampling_defaults, state.server_config, state.num_token_ids)
-    generation = Generation.begin(state, fields, params, prefix="chatcmpl", headers=request.headers)
+    generation = Generation.begin(state, fields, params, prefix="chatcmpl", route=_ROUTE, headers=request.headers)
     messages = parse_messages(fields.messages)
     places = generation.places(1)
     if fields.stream:
@@ -110,7 +112,8 @@ async def _whole(generation: Generation, fields: ChatRequest, messages: list[dic
     choices = [ChatChoice(index=i, message=ChatMessage(content="")) for i in range(generation.params.n)]
     texts: list[list[str]] = [[] for _ in choices]
     told: PromptLogprobsBody | UnsetType = UNSET
-    async with aclosing(generation.updates([prompt_ids], ["messages"])) as updates:
+    sources = [generation.source(messages=messages)]
+    async with aclosing(generation.updates([prompt_ids], ["messages"], sources=sources)) as updates:
         async for index, update in updates:
             tally.add(index, update)
             texts[index].append(update.text)
@@ -164,7 +167,8 @@ async def _chunks(
             usage=tally.usage() if with_usage else no_usage,
         )
 
-    async with aclosing(generation.updates([prompt_ids], ["messages"])) as updates:
+    sources = [generation.source(messages=messages)]
+    async with aclosing(generation.updates([prompt_ids], ["messages"], sources=sources)) as updates:
         async for index, update in updates:
             tally.add(index, update)
             if index not in begun:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CompletionsEndpoint"]
 
+_ROUTE = "/v1/completions"
 _EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "A text": {"prompt": "The capital of France is", "max_tokens": 8, "temperature": 0},
     "Two prompts as token ids, streamed": {"prompt": [[1, 2, 3], [4, 5]], "max_tokens": 4, "stream": True},
@@ -52,18 +53,19 @@ class CompletionsEndpoint(Endpoint):
     """Continues prompts."""
 
     name = "openai_completions"
+    prefix = ""
     required_tasks = frozenset({"generate"})
 
     def routes(self) -> Sequence[BaseRoute]:
         """One route."""
-        return [Route("/v1/completions", _complete, methods=["POST"])]
+        return [Route(_ROUTE, _complete, methods=["POST"])]
 
     def openapi(self) -> Mapping[str, Any]:
         """What it takes and answers."""
         return fragment(
             Operation(
                 method="POST",
-                path="/v1/completions",
+                path=_ROUTE,
                 summary="Continue prompts",
                 request=COMPLETION_REQUEST,
                 answer=Completion,
@@ -78,7 +80,7 @@ async def _complete(request: Request) -> Response:
     state = state_of(request)
     fields = COMPLETION_REQUEST.decode(await read_object(request))
     params = fields.to_sampling_params(state.sampling_defaults, state.server_config, state.num_token_ids)
-    generation = Generation.begin(state, fields, params, prefix="cmpl", headers=request.headers)
+    generation = Generation.begin(state, fields, params, prefix="cmpl", route=_ROUTE, headers=request.headers)
     prompts = parse_all_prompts(
         fields.prompt,
         fields.prompt_embeds,
@@ -149,7 +151,10 @@ def _updates(
     generation: Generation, prompts: Sequence[AnyPrompt], rendered: Sequence[_Rendered]
 ) -> AsyncGenerator[tuple[int, GenerationUpdate], None]:
     return generation.updates(
-        [prompt.ids for prompt in rendered], [path for path, _ in prompts], [prompt.embeds for prompt in rendered]
+        [prompt.ids for prompt in rendered],
+        [path for path, _ in prompts],
+        [prompt.embeds for prompt in rendered],
+        [generation.source(prompt=prompt if isinstance(prompt, str) else None) for _, prompt in prompts],
     )
 
 

@@ -21,6 +21,7 @@ class MetricsEndpoint(Endpoint):
     """Figures for Prometheus."""
 
     name = "metrics"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         """One route."""

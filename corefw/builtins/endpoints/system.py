@@ -27,6 +27,7 @@ class SystemEndpoint(Endpoint):
     """What an operator asks a server."""
 
     name = "system"
+    prefix = ""
     public_paths = frozenset({"/health", "/ping"})
 
     def routes(self) -> Sequence[BaseRoute]:

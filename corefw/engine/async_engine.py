@@ -149,7 +149,7 @@ class AsyncEngine:
         if "." not in name:
             raise RequestError(f"{name[:80]!r} names no plugin's function; it takes plugin.method")
         if problem := plain_problem(args):
-            raise RequestError(f"{name[:80]} can't be called so: a part of the arguments {problem}")
+            raise RequestError(f"{name[:80]} can't be called so: the list of its arguments {problem}")
         try:
             return await asyncio.wait_for(self.call(name, *args), timeout_s)
         except TimeoutError:

@@ -46,7 +46,7 @@ class PluginChannel:
             RequestError: there is no such function, or it failed.
         """
         if problem := plain_problem(list(args)):
-            raise RequestError(f"{name[:80]} can't be called so: its arguments {problem.replace('has', 'have', 1)}")
+            raise RequestError(f"{name[:80]} can't be called so: the list of its arguments {problem}")
         in_core, in_workers = name in self._calls.names, name in self._names_in_workers()
         if in_core and in_workers:
             raise RequestError(f"{name[:80]} is offered both in the engine core and in workers; its plugin is wrong")

@@ -111,7 +111,8 @@ class FakeExecutor(Executor):
 
     def collective_rpc(self, method: str, *args: Any) -> list[Any]:
         del args
-        return [{"held": sorted(self._held), "kv_handshake": None}[method]]
+        answers = {"held": sorted(self._held), "kv_handshake": None, "plugin_calls": [], "take_events": ([], 0)}
+        return [answers[method]]
 
     def shutdown(self) -> None:
         self._held.clear()

@@ -289,5 +289,5 @@ def test_offline_a_flood_of_events_is_cut_and_the_rest_arrives(site: Path, model
         assert {(event.topic, event.process) for event in events} == {("remote.told", "worker")}
         opened.generate([PROMPT], SamplingParams(**GREEDY))
         assert [event.topic for event in opened.take_events()] == ["remote.ended"]
-        with pytest.raises(RequestError, match="arguments have a set"):
+        with pytest.raises(RequestError, match="arguments has a set"):
             opened.call_plugin("remote.echo", {1})

@@ -8,7 +8,13 @@ import pytest
 
 from tests.policy.sources import ROOT
 
-_PAGES = {"scheduling": "scheduling", "configuration": "house", "loading": "weights"}
+_PAGES = {
+    "scheduling": "scheduling",
+    "configuration": "house",
+    "loading": "weights",
+    "front_end": "gate",
+    "server": "doors",
+}
 _SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 

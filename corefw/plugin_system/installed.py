@@ -20,7 +20,7 @@ from corefw.plugin_system.names import normalized_distribution
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-__all__ = ["Installed", "find_installed"]
+__all__ = ["Installed", "every_installed", "find_installed"]
 
 _ENTRY_POINTS = "entry_points.txt"
 _SUFFIXES = (".dist-info", ".egg-info")
@@ -60,6 +60,13 @@ def find_installed(prefix: str, path: Iterable[str] | None = None) -> Iterator[I
         yield from _new(_in_folder(entry, prefix) if os.path.isdir(entry or ".") else _elsewhere([entry], prefix), seen)  # noqa: PTH112 - a path entry may be empty
     if path is None and (finders := _other_finders()):
         yield from _new(_from_finders(finders, prefix), seen)
+
+
+def every_installed(prefix: str, path: Iterable[str] | None = None) -> Iterator[Installed]:
+    """As ``find_installed``, with those as well that are passed over, of all folders on the path."""
+    for entry in dict.fromkeys(sys.path if path is None else path):
+        if os.path.isdir(entry or "."):  # noqa: PTH112 - a path entry may be empty
+            yield from (installed for _, installed in _in_folder(entry, prefix) if installed is not None)
 
 
 Found = tuple[str, "Installed | None"]

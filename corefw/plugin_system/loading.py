@@ -10,6 +10,7 @@ from typing import Any
 
 from corefw.deprecation import warn_of_overridden
 from corefw.errors import PluginError, PluginUnavailable
+from corefw.plugin_system.blame import place_of
 from corefw.plugin_system.discovery import FoundPlugin
 from corefw.plugin_system.groups import group_named
 from corefw.plugin_system.isolation import contained
@@ -51,7 +52,7 @@ def load_plugin(plugin: FoundPlugin, finish: Callable[[FoundPlugin, object], obj
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return Outcome(State.FAILED, f"{type(error).__name__}: {error}"[:500], error=error)
+        return Outcome(State.FAILED, f"{type(error).__name__}: {error}"[:500] + place_of(error, plugin), error=error)
     return Outcome(State.LOADED, f"from {plugin.value}", value)
 
 

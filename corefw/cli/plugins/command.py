@@ -11,6 +11,7 @@ __all__ = ["add_arguments", "run"]
 _ACTIONS = {
     "list": "every plugin, its state and why",
     "info": "all that is known of one plugin",
+    "doctor": "what is wrong with them, where, and what to do",
     "lock": "write down the set of plugins that these settings allow, for --plugin-lock",
 }
 

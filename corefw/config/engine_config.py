@@ -290,9 +290,7 @@ class ServerConfig(Section):
     allowed_headers: tuple[str, ...] = option(("*",), "header that such pages may send; may be given more than once")
     allow_credentials: bool = option(False, "let such pages send cookies and client certificates")
     allow_route_override: tuple[str, ...] = option(
-        (),
-        "plugin whose routes may stand before the core's, or around them; may be given more than once",
-        unique=True,
+        (), "plugin whose routes may stand before the core's or around them; may be given more than once", unique=True
     )
     max_body_bytes: int = option(8 * 2**20, "largest request body", low=1024)
     max_total_body_bytes: int | None = option(

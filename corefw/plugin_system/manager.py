@@ -16,6 +16,7 @@ from corefw.plugin_system.allowlist import read_allowlist
 from corefw.plugin_system.contributions import Contribution, Guarded
 from corefw.plugin_system.discovery import CORE_DISTRIBUTION, FoundPlugin, find_plugins
 from corefw.plugin_system.groups import Process, group_named
+from corefw.plugin_system.inheritance import digest_of, handed_over, inherit
 from corefw.plugin_system.loading import Outcome, load_plugin, resolve_class
 from corefw.plugin_system.names import suggestion
 from corefw.plugin_system.verdicts import State, Verdict, judge
@@ -122,26 +123,18 @@ class PluginManager:
         Raises:
             PluginError: a plugin of the set is missing here, or is another one.
         """
-        found = {(p.group, p.name, p.distribution): p for p in find_plugins()}
-        wanted = {(r.group, r.name, r.distribution): r for r in resolved}
-        problems = [text for key, r in wanted.items() if (text := _difference(r, found.get(key)))]
-        if problems:
-            raise PluginError("the plugins of this process differ from its parent's: " + "; ".join(problems))
-        verdicts = [_inherited(plugin, wanted.get(key)) for key, plugin in found.items()]
+        verdicts = inherit(resolved, find_plugins())
         return cls(verdicts, source="the parent process", policy=policy)
 
     def resolved(self) -> tuple[ResolvedPlugin, ...]:
         """What children have to find again, in order."""
-        return tuple(_resolved(v) for v in self._allowed.values())
+        return tuple(handed_over(v) for v in self._allowed.values())
 
     def digest(self) -> str:
         """One text for the resolved set, for ranks that have no parent: equal where groups, names, values,
         distributions and versions are, whatever the operator named.
         """
-        import hashlib  # here: its crypto library takes longer to load than all that a list of plugins needs
-
-        lines = "".join(f"{r.group} {r.name} {r.value} {r.distribution} {r.version}\n" for r in self.resolved())
-        return hashlib.sha256(lines.encode()).hexdigest()
+        return digest_of(self.resolved())
 
     def names(self, group: str) -> tuple[str, ...]:
         """Names of the plugins of a group that may be loaded, built-ins first; nothing is imported."""
@@ -384,30 +377,3 @@ def _error(verdict: Verdict, outcome: Outcome) -> PluginError:
         f"plugin {plugin.name!r} ({plugin.group}) of {plugin.distribution} {plugin.version} is "
         f"{outcome.state}: {outcome.reason}"
     )
-
-
-def _resolved(verdict: Verdict) -> ResolvedPlugin:
-    plugin = verdict.plugin
-    return ResolvedPlugin(
-        group=plugin.group,
-        name=plugin.name,
-        value=plugin.value,
-        distribution=plugin.distribution,
-        version=plugin.version,
-        named=verdict.named,
-    )
-
-
-def _inherited(plugin: FoundPlugin, wanted: ResolvedPlugin | None) -> Verdict:
-    if wanted is None:
-        return Verdict(plugin=plugin, state=State.NOT_ALLOWED, reason="not in the set that the parent resolved")
-    return Verdict(plugin=plugin, state=State.FOUND, reason="resolved by the parent", named=wanted.named)
-
-
-def _difference(wanted: ResolvedPlugin, found: FoundPlugin | None) -> str | None:
-    label = f"{wanted.group}: {wanted.distribution}/{wanted.name}"
-    if found is None:
-        return f"{label} {wanted.version} isn't installed here"
-    if (found.version, found.value) != (wanted.version, wanted.value):
-        return f"{label} is {found.version} ({found.value}) here, {wanted.version} ({wanted.value}) there"
-    return None

@@ -167,16 +167,16 @@ class KVTransfers:
         lost = [load for load in self._in_step.values() if load.failed]
         self._in_step.clear()
         for request_id in results.finished_receiving:
-            load = self._loading.pop(request_id, None)
-            if load is None:
+            arrived = self._loading.pop(request_id, None)
+            if arrived is None:
                 self._let_go(self._abandoned, request_id)
                 continue
             if request_id in failed:
-                load.lose_all()
-            if load.failed:
-                lost.append(load)
+                arrived.lose_all()
+            if arrived.failed:
+                lost.append(arrived)
             else:
-                self._complete(load)
+                self._complete(arrived)
         lost += self._give_up_broken()
         for request_id in results.finished_sending:
             self._let_go(self._sending, request_id)

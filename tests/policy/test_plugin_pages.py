@@ -14,6 +14,8 @@ _PAGES = {
     "loading": "weights",
     "front_end": "gate",
     "server": "doors",
+    "kv_connector": "file_connector",
+    "kv_cache": "kv_policies",
 }
 _SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
 

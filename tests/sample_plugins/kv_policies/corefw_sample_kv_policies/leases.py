@@ -1,9 +1,10 @@
-"""Keeps the blocks of requests whose ``extra`` has ``{"kv_leases": {"keep_s": …}}`` until that time is over, or until
+"""Keeps the blocks of requests with the extension ``{"kv_leases": {"keep_s": …}}`` until that time is over, or until
 the next request of the same conversation has ended."""
 
 from __future__ import annotations
 
 from corefw.interfaces.hooks.kv import BlockLease, BlockLessor
+from corefw.interfaces.hooks.lifecycle import RequestExtension
 from corefw.interfaces.kv_connector import KVRequest
 from corefw.messages.outputs import FinishReason
 from corefw.sdk.plugins import hookimpl
@@ -37,3 +38,8 @@ class Conversations(BlockLessor):
 @hookimpl
 def corefw_kv_block_lessor() -> BlockLessor:
     return Conversations()
+
+
+@hookimpl
+def corefw_request_extension() -> RequestExtension:
+    return RequestExtension()

@@ -1,4 +1,4 @@
-"""Keeps tenants' prefixes apart: ``{"kv_tenants": {"tenant": …}}`` in a request's ``extra`` goes into its hashes."""
+"""Keeps tenants' prefixes apart: the extension ``{"kv_tenants": {"tenant": …}}`` goes into a request's hashes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from corefw.interfaces.hooks.kv import HashKeys
+from corefw.interfaces.hooks.lifecycle import RequestExtension
 from corefw.interfaces.kv_connector import KVRequest
 from corefw.sdk.plugins import hookimpl
 
@@ -24,3 +25,8 @@ class Tenants(HashKeys):
 @hookimpl
 def corefw_kv_hash_keys() -> HashKeys:
     return Tenants()
+
+
+@hookimpl
+def corefw_request_extension() -> RequestExtension:
+    return RequestExtension()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from corefw.config.checks import MAX_INT, check_api_key, check_options
+from corefw.config.kv_transfer import KVTransferConfig
 from corefw.config.model_info import ModelInfo
 from corefw.config.options import Section, option
 from corefw.config.server_checks import (
@@ -26,8 +27,6 @@ __all__ = [
     "DTYPES",
     "HASH_ALGORITHMS",
     "KV_DTYPES",
-    "KV_ROLES",
-    "LOAD_FAILURE_POLICIES",
     "LOGPROBS_MODES",
     "LOG_FORMATS",
     "LOG_LEVELS",
@@ -51,8 +50,6 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 LOGPROBS_MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits")
 KV_DTYPES = (*DTYPES, "int8")
 HASH_ALGORITHMS = ("sha256", "xxhash")
-KV_ROLES = ("producer", "consumer", "both")
-LOAD_FAILURE_POLICIES = ("recompute", "fail")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOG_FORMATS = ("text", "json")
 _WEEK_S = 7 * 24 * 3600
@@ -131,25 +128,6 @@ class CacheConfig(Section):
         check_options(self)
         if self.kv_events and not self.enable_prefix_caching:
             raise ConfigError("--kv-events tells of the prefix cache, which --no-enable-prefix-caching switches off")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KVTransferConfig(Section):
-    """KV that comes from elsewhere or goes there."""
-
-    kv_connector: str | None = option(None, "KV connector plugin by name: loads and stores KV blocks; default: none")
-    kv_connector_config: str | None = option(None, "the connector's own settings, as a JSON object", free_text=True)
-    kv_role: str = option("both", "what this engine does with KV: hand it over, take it, or both", choices=KV_ROLES)
-    kv_load_failure_policy: str = option(
-        "recompute",
-        "what becomes of a request whose KV can't be loaded: compute what is missing, or fail it",
-        choices=LOAD_FAILURE_POLICIES,
-    )
-
-    def __post_init__(self) -> None:
-        check_options(self)
-        if self.kv_connector is None and self.kv_connector_config is not None:
-            raise ConfigError("--kv-connector-config needs --kv-connector, which says whose settings they are")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,10 +17,12 @@ __all__ = [
     "log_level",
     "plugins_allowlist",
     "python_hash_seed",
+    "secrets",
 ]
 
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"", "0", "false", "no", "off"}
+_SECRET_NAMES = ("KEY", "TOKEN", "PASSWORD", "SECRET")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -87,12 +89,16 @@ def apply_child_environment() -> None:
     os.environ.update(child_environment())
 
 
+def secrets() -> tuple[str, ...]:
+    """Values of the variables that hold secrets by their names: what reports mustn't show, wherever it comes from."""
+    return tuple(value for name, value in os.environ.items() if name.endswith(_SECRET_NAMES))
+
+
 def described() -> dict[str, str]:
     """Every variable that bears on corefw and is set, secrets as ``(set)``; for reports."""
     prefixes = ("COREFW_", "VLLM_", "HF_", "OMP_", "GOMP_", "KMP_", "MKL_", "CUDA_VISIBLE_DEVICES", "TRANSFORMERS_")
-    secrets = ("KEY", "TOKEN", "PASSWORD", "SECRET")
     return {
-        name: "(set)" if any(word in name for word in secrets) else value[:200]
+        name: "(set)" if any(word in name for word in _SECRET_NAMES) else value[:200]
         for name, value in sorted(os.environ.items())
         if name.startswith(prefixes)
     }

@@ -19,10 +19,11 @@ from corefw.interfaces.model_source import SourceOptions
 from corefw.interfaces.selection import Selection
 from corefw.models.loading.hf_config import check_sizes
 from corefw.models.registry import choose_implementation
-from corefw.plugin_system.selection import select
+from corefw.plugin_system.selection import by_name, select
 from corefw.plugin_system.settings import configure_plugins
 
 if TYPE_CHECKING:
+    from corefw.config.device_description import DeviceDescription
     from corefw.config.model_info import ModelFiles, ModelInfo
     from corefw.interfaces.model_loader import ModelLoader
     from corefw.interfaces.model_source import ModelSource
@@ -35,12 +36,13 @@ __all__ = ["resolve_config", "resolve_model", "with_tokenizer_size"]
 _OPEN_SECTIONS = tuple(name for name in SECTIONS if name not in ("server", "device"))
 
 
-def resolve_config(args: UserArgs, plugins: PluginManager) -> EngineConfig:
+def resolve_config(args: UserArgs, plugins: PluginManager, described: DeviceDescription | None = None) -> EngineConfig:
     """The configuration of an engine, with a reason for every choice.
 
     Args:
         args: explicit settings.
         plugins: the resolved plugin set; recorded with every selection.
+        described: for a device that isn't here; such a configuration explains, and doesn't run.
 
     Raises:
         ConfigError: a setting can't be honoured, with what is accepted.
@@ -48,7 +50,10 @@ def resolve_config(args: UserArgs, plugins: PluginManager) -> EngineConfig:
     plugin_settings = configure_plugins(plugins, args.plugin_settings)
     info, selections = resolve_model(args, plugins)
     device = _section(SECTIONS["device"], args.section("device"))
-    platform, selection = _choose_platform(device.platform, plugins)
+    if described is None:
+        platform, selection = _choose_platform(device.platform, plugins)
+    else:
+        platform, selection = _described_platform(device.platform, plugins, described)
     selections = [*selections, selection]
     sections, changes = _apply_proposals(args, platform.propose(info, args.explicit))
     changes += apply_plugin_proposals(args, sections, info, platform.name, plugins)
@@ -128,6 +133,17 @@ def _choose_platform(named: str | None, plugins: PluginManager) -> tuple[Platfor
         if len(rivals) > 1:
             raise ConfigError(f"several platforms are available: {', '.join(rivals)}; choose one with --platform")
     return platforms[selection.chosen], selection
+
+
+def _described_platform(
+    named: str | None, plugins: PluginManager, described: DeviceDescription
+) -> tuple[Platform, Selection]:
+    """The platform that a capability file names, whether or not its hardware is here."""
+    name = described.platform
+    if named not in (None, name):
+        raise ConfigError(f"--platform {named} and the capability file's platform {name} are two; give one")
+    platform = plugins.get("platform_plugins", name, setting="the capability file").from_capability(described)
+    return platform, by_name("platform", name, plugins.names("platform_plugins"), "the capability file's platform")
 
 
 def _apply_proposals(

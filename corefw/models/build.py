@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from corefw.interfaces.platform import Platform
     from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["build_model", "make_build_context"]
+__all__ = ["build_model", "choose_attention", "is_batch_invariant", "make_build_context", "make_model"]
 
 _BACKENDS = "attention_backends"
 
@@ -47,8 +47,9 @@ def make_build_context(
     Raises:
         ConfigError: no attention backend fits; names each reason.
     """
-    batch_invariant = config.dtype == "float32"  # the order is always fixed there
-    selection = _choose_attention(config, device, plugins, batch_invariant=batch_invariant)
+    batch_invariant = is_batch_invariant(config)
+    platform: Platform = plugins.get("platform_plugins", config.platform)()
+    selection = choose_attention(config, platform, device.type, plugins)
     build = BuildContext(
         device=device,
         dtype=getattr(torch, config.dtype),
@@ -77,7 +78,7 @@ def build_model(config: EngineConfig, build: BuildContext, plugins: PluginManage
         ModelFormatError: the checkpoint doesn't fit the configuration.
     """
     info = config.model_info
-    model: Any = _make_model(config, build, plugins)
+    model: Any = make_model(config, build, plugins)
     loader: ModelLoader = plugins.get("model_loaders", info.loader)()
     chain = LoadingChain.of(config, plugins)
     if chain:
@@ -105,7 +106,13 @@ def _load_through(
     _log.info("weights: %s", chain.outcome())
 
 
-def _make_model(config: EngineConfig, build: BuildContext, plugins: PluginManager) -> nn.Module:
+def is_batch_invariant(config: EngineConfig) -> bool:
+    """Whether a token's result must not depend on the rest of the batch."""
+    return config.dtype == "float32"  # the order is always fixed there
+
+
+def make_model(config: EngineConfig, build: BuildContext, plugins: PluginManager) -> nn.Module:
+    """The model without its weights."""
     info, name = config.model_info, config.model_implementation
     if name == NATIVE:
         return model_class(info.architecture, plugins)(info, build)
@@ -114,20 +121,22 @@ def _make_model(config: EngineConfig, build: BuildContext, plugins: PluginManage
     return implementation.build(request, build)
 
 
-def _choose_attention(
-    config: EngineConfig, device: torch.device, plugins: PluginManager, *, batch_invariant: bool
-) -> Selection:
-    platform: Platform = plugins.get("platform_plugins", config.platform)()
+def choose_attention(config: EngineConfig, platform: Platform, device_type: str, plugins: PluginManager) -> Selection:
+    """Ask the attention backends, in the platform's order.
+
+    Raises:
+        ConfigError: none fits; names each reason.
+    """
     hf_config = config.model_info.hf_config
     request = AttentionRequest(
-        device_type=device.type,
+        device_type=device_type,
         dtype=config.dtype,
         kv_dtype=_kv_dtype(config),
         head_size=head_size(hf_config),
         block_size=config.cache.block_size,
         sliding_window=has_sliding_window(hf_config),
         soft_cap=bool(hf_config.get("attn_logit_softcapping")),
-        batch_invariant=batch_invariant,
+        batch_invariant=is_batch_invariant(config),
     )
     names = _in_order(platform.attention_order(), plugins.names(_BACKENDS))
     return select(

@@ -362,7 +362,7 @@ class EngineConfig:
     model_info: ModelInfo
     dtype: str
     platform: str
-    kv_transfer: KVTransferConfig = KVTransferConfig()
+    kv_transfer: KVTransferConfig = field(default_factory=KVTransferConfig)
     model_implementation: str = "native"
     tokenizer_size: int | None = None
     decisions: tuple[tuple[str, str, str], ...] = ()

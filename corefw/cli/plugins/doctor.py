@@ -87,7 +87,8 @@ async def _report(url: str, api_key: str | None) -> dict[str, Any]:
 
     transport = HttpTransport(url, api_key=api_key, reuse=False)
     try:
-        return await get_json(transport, "/plugins")
+        report: dict[str, Any] = await get_json(transport, "/plugins")
+        return report
     finally:
         await transport.close()
 

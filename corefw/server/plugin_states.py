@@ -38,14 +38,18 @@ class PluginStates:
     Args:
         plugins: of this process; None where there is no manager.
         engine: whose core is asked.
+        answer_limit_s: how long the core is waited for.
 
     Attributes:
         core_problem: why there is no newer report of the core, None while there is one.
     """
 
-    def __init__(self, plugins: PluginManager | None, engine: ServedEngine) -> None:
+    def __init__(
+        self, plugins: PluginManager | None, engine: ServedEngine, answer_limit_s: float = _ANSWER_LIMIT_S
+    ) -> None:
         self._plugins = plugins
         self._engine = engine
+        self._answer_limit_s = answer_limit_s
         self._core: ProcessReport | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self.core_problem: str | None = "it hasn't been asked yet"
@@ -58,13 +62,13 @@ class PluginStates:
     async def refresh(self) -> None:
         """Ask the core. It may take seconds while a long step runs; what a dead core told last stays known."""
         try:
-            answer = await asyncio.wait_for(self._engine.call("plugins"), _ANSWER_LIMIT_S)
+            answer = await asyncio.wait_for(self._engine.call("plugins"), self._answer_limit_s)
             self._core = None if answer is None else msgspec.convert(answer, ProcessReport)
             self.core_problem = None
         except EngineError as error:
             self.core_problem = str(error)
         except TimeoutError:
-            self.core_problem = f"it didn't answer within {_ANSWER_LIMIT_S:g} s"
+            self.core_problem = f"it didn't answer within {self._answer_limit_s:g} s"
 
     def refresh_soon(self) -> None:
         """Ask the core without waiting, unless it is being asked."""

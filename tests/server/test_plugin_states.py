@@ -73,15 +73,13 @@ def test_the_number_of_series_is_bounded() -> None:
     assert len(states_of(told(*((f"p{i}", "loaded") for i in range(700)))).figures().plugins) == 500
 
 
-def test_a_core_that_doesnt_answer_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corefw.server.plugin_states._ANSWER_LIMIT_S", 0.01)
-
+def test_a_core_that_doesnt_answer_is_said_to() -> None:
     class Busy:
         async def call(self, method: str, *args: Any) -> Any:
             await asyncio.sleep(60)
 
     busy: Any = Busy()
-    states = PluginStates(None, busy)
+    states = PluginStates(None, busy, answer_limit_s=0.01)
     asyncio.run(states.refresh())
     assert states.core_problem == "it didn't answer within 0.01 s"
     assert states.reports() == ()

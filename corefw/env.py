@@ -29,7 +29,12 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 # libgomp's idle threads spin for milliseconds by default; where another process wants the core, each parallel loop then
 # costs a time slice. Steps of the demo model on a quiet machine: 10000 is as fast as the default, 1000 a third slower;
 # beside three busy processes a step takes a third of the default's time.
-_CHILD_DEFAULTS = {"GOMP_SPINCOUNT": "10000"}
+_IDLE_THREADS = {"GOMP_SPINCOUNT": "10000"}
+
+# glibc's heap asks for pages of 2 MiB: weights, and all that a step allocates, are read without waiting for address
+# translation. Where it isn't read (another libc, or a process that runs already) it does nothing.
+_TUNABLES = "GLIBC_TUNABLES"
+_HUGE_HEAP = "glibc.malloc.hugetlb"
 
 
 def _flag(name: str) -> bool:
@@ -80,8 +85,11 @@ def log_level() -> str:
 
 def child_environment() -> dict[str, str]:
     """The environment of a process that computes: this one's, with defaults that must be set before torch loads."""
-    defaults = {} if "OMP_WAIT_POLICY" in os.environ else _CHILD_DEFAULTS
-    return {**defaults, **os.environ}
+    defaults = {} if "OMP_WAIT_POLICY" in os.environ else _IDLE_THREADS
+    tunables = [entry for entry in os.environ.get(_TUNABLES, "").split(":") if entry]
+    if not any(entry.startswith(f"{_HUGE_HEAP}=") for entry in tunables):
+        tunables.append(f"{_HUGE_HEAP}=1")
+    return {**defaults, **os.environ, _TUNABLES: ":".join(tunables)}
 
 
 def apply_child_environment() -> None:

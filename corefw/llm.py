@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -76,7 +76,7 @@ class LLM:
             raise ConfigError(f"{names}: only the HTTP server has such settings; leave them out of LLM()")
         if "torch" not in sys.modules:
             env.apply_child_environment()
-        prepared = prepare(args)
+        prepared = prepare(args, interactive=False)
         self._renderer = prepared.renderer
         self._engine: LLMEngine | None = LLMEngine(prepared.config, prepared.plugins)
         self._generator = BatchGenerator(self._engine, prepared.renderer, prepared.renderer.hooks)
@@ -144,7 +144,8 @@ class LLM:
         *,
         use_tqdm: bool | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool = True,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
         extensions: Extensions = None,
     ) -> list[RequestOutput]:
         """Answer conversations in the model's chat template.
@@ -153,11 +154,18 @@ class LLM:
             messages: one conversation (objects with role and content), or a list of them.
             sampling_params, use_tqdm, extensions: see ``generate``.
             chat_template_kwargs: further variables of the template.
-            add_generation_prompt: end the prompt with the beginning of an assistant's message.
+            add_generation_prompt: end the prompt with the beginning of an assistant's message; None is True, unless
+                ``continue_final_message``.
+            continue_final_message: end the prompt with the last message's text, which the answer then continues.
 
         Raises:
-            RequestError, EngineError: see ``generate``.
+            RequestError, EngineError: see ``generate``; or both of the above are True.
         """
+        if add_generation_prompt and continue_final_message:
+            raise RequestError(
+                "continue_final_message and add_generation_prompt can't both be True; leave add_generation_prompt out",
+                param="continue_final_message",
+            )
         conversations = [messages] if messages and isinstance(messages[0], Mapping) else messages
         rendered = []
         for position, conversation in enumerate(conversations):
@@ -165,7 +173,8 @@ class LLM:
                 ids = self._renderer.render_chat(
                     conversation,  # type: ignore[arg-type]  # the list was told from the list of lists above
                     template_kwargs=chat_template_kwargs,
-                    add_generation_prompt=add_generation_prompt,
+                    add_generation_prompt=add_generation_prompt is not False and not continue_final_message,
+                    continue_final_message=continue_final_message,
                 )
             rendered.append(_Rendered(ids=ids, messages=conversation))  # type: ignore[arg-type]
         return self._run(rendered, sampling_params, use_tqdm, None, extensions)
@@ -213,7 +222,7 @@ class LLM:
         if isinstance(prompt, str):
             return _Rendered(ids=self._renderer.render_text(prompt, param="prompt"), text=prompt)
         if not isinstance(prompt, Mapping):
-            return _Rendered(ids=self._renderer.render_ids(list(prompt), param="prompt_token_ids"))
+            return _Rendered(ids=self._render_ids(prompt, "prompt"))
         unknown = sorted(str(key)[:40] for key in set(prompt) - _PROMPT_KEYS)
         given = prompt.keys() & {"prompt", "prompt_token_ids", "prompt_embeds"}
         if unknown or (len(given) != 1 and given != {"prompt_token_ids", "prompt_embeds"}):
@@ -223,16 +232,24 @@ class LLM:
             )
         if "prompt_embeds" in given:
             rendered = self._render_embeds(prompt)
+        elif "prompt_token_ids" in given:
+            rendered = _Rendered(ids=self._render_ids(prompt["prompt_token_ids"], "prompt_token_ids"))
         else:
-            rendered = self._render(prompt["prompt"] if "prompt" in prompt else prompt["prompt_token_ids"])
+            rendered = self._render(prompt["prompt"])
         return replace(rendered, cache_salt=prompt.get("cache_salt"))
+
+    def _render_ids(self, ids: Any, param: str) -> list[int]:
+        if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
+            accepted = "text, or a list of token ids" if param == "prompt" else "a list of token ids"
+            raise RequestError(f"{param} has to be {accepted}, not {type(ids).__name__}", param=param)
+        return self._renderer.render_ids(list(ids), param=param)
 
     def _render_embeds(self, prompt: Mapping[str, Any]) -> _Rendered:
         embeds, reader = prompt["prompt_embeds"], PromptEmbeds.of(self._running().config)
         if "prompt_token_ids" not in prompt:
             read = reader.whole(embeds)
         elif isinstance(embeds, Mapping):
-            ids = self._renderer.render_ids(list(prompt["prompt_token_ids"]), param="prompt_token_ids")
+            ids = self._render_ids(prompt["prompt_token_ids"], "prompt_token_ids")
             read = reader.placed(ids, embeds)
         else:
             raise RequestError(

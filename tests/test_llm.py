@@ -112,12 +112,26 @@ def test_a_chat_goes_through_the_template(llm: LLM) -> None:
     assert len(without[0].prompt_token_ids) < len(one[0].prompt_token_ids)
 
 
+def test_the_last_message_can_be_continued(llm: LLM) -> None:
+    conversation = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "good"}]
+    ended = llm.chat(conversation, GREEDY, add_generation_prompt=False)[0].prompt_token_ids
+    open_ids = llm.chat(conversation, GREEDY, continue_final_message=True)[0].prompt_token_ids
+    assert 0 < len(open_ids) < len(ended)
+    assert ended[: len(open_ids)] == open_ids
+    with pytest.raises(RequestError, match="can't both be True"):
+        llm.chat(conversation, GREEDY, continue_final_message=True, add_generation_prompt=True)
+
+
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
         ("", "prompt 1: the prompt is empty"),
         ([5, 999], "prompt 1: the token id at position 1"),
         ({"text": "x"}, "text"),
+        ({"prompt": 3}, "prompt has to be text, or a list of token ids, not int"),
+        ({"prompt": {"a": 1}}, "has one of prompt"),
+        ({"prompt_token_ids": "text"}, "prompt_token_ids has to be a list of token ids, not str"),
+        ({"prompt_token_ids": None}, "prompt_token_ids has to be a list of token ids, not NoneType"),
     ],
 )
 def test_a_bad_prompt_is_named_and_nothing_runs(llm: LLM, bad: object, said: str) -> None:

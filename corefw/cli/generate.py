@@ -48,6 +48,9 @@ def run(namespace: argparse.Namespace) -> int:
         prompts += _read(namespace.input_file)
     if not prompts:
         raise ConfigError("no prompts; give some as arguments or with --input-file")
+    chats = [prompt["messages"] for prompt in prompts if _is_chat(prompt)]
+    if chats and len(chats) < len(prompts):
+        raise ConfigError("some prompts are texts or ids, others have messages; give one kind in a run")
     configure_logging(namespace.log_level, "offline")
     from corefw.llm import LLM  # brings torch
 
@@ -56,9 +59,6 @@ def run(namespace: argparse.Namespace) -> int:
         fields = {"max_tokens": _DEFAULT_MAX_TOKENS, "n": namespace.n, **sampling_fields(namespace)}
         if "stop" in fields:
             fields["stop"] = tuple(fields["stop"])
-        chats = [prompt["messages"] for prompt in prompts if _is_chat(prompt)]
-        if chats and len(chats) < len(prompts):
-            raise ConfigError("either every line has messages or none")
         params = llm.default_params(**fields)
         for result in llm.chat(chats, params) if chats else llm.generate(prompts, params):
             print(json.dumps(_described(result), ensure_ascii=False), file=output)
@@ -73,10 +73,28 @@ def _read(name: str) -> Sequence[Any]:
     prompts = []
     for number, line in enumerate(lines, start=1):
         try:
-            prompts.append(json.loads(line))
-        except ValueError as error:
+            prompt = json.loads(line)
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{name}, line {number}: not JSON: {error}") from None
+        if not _is_prompt(prompt):
+            raise ConfigError(
+                f"{name}, line {number}: is neither a text nor an object with prompt (a text), prompt_token_ids "
+                "(a list) or nothing but messages (a list of objects)"
+            )
+        prompts.append(prompt)
     return prompts
+
+
+def _is_prompt(prompt: Any) -> bool:
+    """Of the right shape; what is in it the engine checks."""
+    if isinstance(prompt, (str, list)):
+        return True
+    if not isinstance(prompt, dict):
+        return False
+    if _is_chat(prompt):
+        messages = prompt["messages"]
+        return len(prompt) == 1 and isinstance(messages, list) and all(isinstance(item, dict) for item in messages)
+    return isinstance(prompt.get("prompt", ""), (str, list)) and isinstance(prompt.get("prompt_token_ids", []), list)
 
 
 def _is_chat(prompt: Any) -> bool:

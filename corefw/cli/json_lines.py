@@ -18,9 +18,9 @@ def open_input(name: str) -> AbstractContextManager[TextIO]:
     """Open a file to read.
 
     Raises:
-        ConfigError: it can't be.
+        ConfigError: it can't be; in the block, when a line that is read isn't UTF-8.
     """
-    return _opened(name, "r", sys.stdin, "read")
+    return _decoded(name)
 
 
 def open_output(name: str) -> AbstractContextManager[TextIO]:
@@ -30,6 +30,15 @@ def open_output(name: str) -> AbstractContextManager[TextIO]:
         ConfigError: it can't be.
     """
     return _opened(name, "w", sys.stdout, "written")
+
+
+@contextmanager
+def _decoded(name: str) -> Iterator[TextIO]:
+    with _opened(name, "r", sys.stdin, "read") as file:
+        try:
+            yield file
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{name[:200]!r} can't be read: it isn't UTF-8 ({error.reason})") from None
 
 
 @contextmanager

@@ -22,6 +22,8 @@ from corefw.server.listener import Listener, listen_on
 
 if TYPE_CHECKING:
     from corefw.frontend.prepare import Prepared
+    from corefw.observability.tracing import Tracing
+    from corefw.plugin_system.manager import PluginManager
 
 __all__ = ["add_arguments", "run"]
 
@@ -57,11 +59,17 @@ def run(namespace: argparse.Namespace) -> int:
     try:
         core = CoreProcess.spawn()
         try:
-            from corefw.frontend.prepare import prepare
+            from corefw.frontend.prepare import discover_plugins, prepare
+            from corefw.frontend.sampling_defaults import SamplingDefaults
+            from corefw.server.observation import make_tracing
 
-            prepared = prepare(args)
+            plugins = discover_plugins(args)
+            _check_endpoints(plugins, server_config)
+            tracing = make_tracing(server_config)
+            prepared = prepare(args, plugins)
+            SamplingDefaults.of_model(prepared.config.model, prepared.config.model_info)
             core.configure(prepared.config, log_level=level, log_format=server_config.log_format)
-            return _run(core, prepared, server_config, listener, started_s)
+            return _run(core, prepared, server_config, listener, started_s, tracing)
         finally:
             core.close()
     finally:
@@ -87,6 +95,12 @@ def _check_operator_settings(args: UserArgs, server_config: ServerConfig) -> Non
         tls_context(server_config)
 
 
+def _check_endpoints(plugins: PluginManager, server_config: ServerConfig) -> None:
+    from corefw.server.app import check_endpoints
+
+    check_endpoints([plugin.value() for plugin in plugins.load_all("endpoint_plugins")], server_config)
+
+
 def _end_start(number: int, _: object) -> None:
     raise SystemExit(128 + number)
 
@@ -97,6 +111,7 @@ def _run(
     server_config: ServerConfig,
     listener: Listener,
     started_s: float,
+    tracing: Tracing | None,
 ) -> int:
     import uvloop
 
@@ -109,7 +124,9 @@ def _run(
     async def main() -> int:
         engine = AsyncEngine(await core.connect(lambda stage: logger.debug("core: %s", stage)))
         _log_decisions(engine.plan.decisions)
-        return await run_server(engine, prepared.renderer, prepared.plugins, config, server_config, listener, started_s)
+        return await run_server(
+            engine, prepared.renderer, prepared.plugins, config, server_config, listener, started_s, tracing
+        )
 
     return uvloop.run(main())
 

@@ -273,7 +273,8 @@ class ServerConfig(Section):
     max_body_bytes: int = option(8 * 2**20, "largest request body", low=1024)
     max_total_body_bytes: int | None = option(
         None,
-        "bytes of the bodies of all requests together that are being answered; default: 64 of the largest",
+        "bytes of the bodies of all requests together that are being answered, and as many of the embeddings in them "
+        "and their copies for n outputs; default: 64 of the largest",
         low=1024,
     )
     max_concurrent_requests: int = option(

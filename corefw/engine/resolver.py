@@ -36,13 +36,16 @@ __all__ = ["resolve_config", "resolve_model", "with_tokenizer_size"]
 _OPEN_SECTIONS = tuple(name for name in SECTIONS if name not in ("server", "device"))
 
 
-def resolve_config(args: UserArgs, plugins: PluginManager, described: DeviceDescription | None = None) -> EngineConfig:
+def resolve_config(
+    args: UserArgs, plugins: PluginManager, described: DeviceDescription | None = None, *, interactive: bool = True
+) -> EngineConfig:
     """The configuration of an engine, with a reason for every choice.
 
     Args:
         args: explicit settings.
         plugins: the resolved plugin set; recorded with every selection.
         described: for a device that isn't here; such a configuration explains, and doesn't run.
+        interactive: see ``Platform.propose``.
 
     Raises:
         ConfigError: a setting can't be honoured, with what is accepted.
@@ -55,7 +58,7 @@ def resolve_config(args: UserArgs, plugins: PluginManager, described: DeviceDesc
     else:
         platform, selection = _described_platform(device.platform, plugins, described)
     selections = [*selections, selection]
-    sections, changes = _apply_proposals(args, platform.propose(info, args.explicit))
+    sections, changes = _apply_proposals(args, platform.propose(info, args.explicit, interactive=interactive))
     changes += apply_plugin_proposals(args, sections, info, platform.name, plugins)
     model = _section(ModelConfig, sections["model"])
     dtype, dtype_reason = _choose_dtype(model.dtype, info, platform)

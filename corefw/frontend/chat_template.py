@@ -8,13 +8,17 @@ from typing import Any
 
 from corefw.config.regular_file import read_regular_text
 from corefw.errors import ConfigError, RequestError
-from corefw.frontend.template_pool import TemplatePool
+from corefw.frontend.template_pool import Lane, TemplatePool
 from corefw.frontend.tokenizer.directory import read_json
 
-__all__ = ["ChatTemplate", "templates_of_directory", "templates_of_gguf", "templates_of_option"]
+__all__ = ["ChatTemplate", "SlowTemplateError", "templates_of_directory", "templates_of_gguf", "templates_of_option"]
 
 _TOOL_USE = "tool_use"
 _MAX_FILE_BYTES = 2**20
+
+
+class SlowTemplateError(Exception):
+    """Rendering isn't quick; the slow lane may do it."""
 
 
 class ChatTemplate:
@@ -41,10 +45,15 @@ class ChatTemplate:
         if self._processes is not None and (problem := self._processes.problem()) is not None:
             raise ConfigError(f"{problem}; name another with --chat-template")
 
-    def render(self, variables: Mapping[str, Any]) -> str:
+    def render(self, variables: Mapping[str, Any], *, lane: Lane = "any") -> str:
         """The prompt's text. It may take seconds: a template that takes longer is stopped.
 
+        Args:
+            variables: what the template uses.
+            lane: see ``TemplatePool``.
+
         Raises:
+            SlowTemplateError: it isn't rendered quickly, and the lane is the quick one.
             RequestError: there is no template, it refuses the messages, fails on them, or takes too much time or
                 memory; ``param`` is messages.
             EngineError: the process that renders can't be started, or doesn't answer.
@@ -55,7 +64,9 @@ class ChatTemplate:
                 "the model has no chat template; use /v1/completions, or start the server with --chat-template",
                 param="messages",
             )
-        answer = self._processes.render(name, variables)
+        answer = self._processes.render(name, variables, lane=lane)
+        if answer.is_slow:
+            raise SlowTemplateError
         if answer.refused is not None:
             raise RequestError(f"the chat template refuses the messages: {answer.refused}", param="messages")
         if answer.problem is not None:

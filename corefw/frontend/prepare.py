@@ -11,7 +11,7 @@ from corefw.frontend.renderer import Renderer
 from corefw.frontend.request_hooks import RequestHooks
 from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["Prepared", "discover_plugins", "prepare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Prepared:
     plugins: PluginManager
 
 
-def prepare(args: UserArgs) -> Prepared:
-    """Resolve what the user said.
+def discover_plugins(args: UserArgs) -> PluginManager:
+    """The plugins that the user allows, with the general ones loaded.
 
     Raises:
         ConfigError, PluginError: a setting can't be honoured.
@@ -34,7 +34,22 @@ def prepare(args: UserArgs) -> Prepared:
         section.get("plugins"), section.get("plugin_policy", "normal"), section.get("plugin_lock")
     )
     plugins.load_general("front_end")
-    config = resolve_config(args, plugins)
+    return plugins
+
+
+def prepare(args: UserArgs, plugins: PluginManager | None = None, *, interactive: bool = True) -> Prepared:
+    """Resolve what the user said.
+
+    Args:
+        args: what the user said.
+        plugins: from ``discover_plugins``, where somebody needed them before.
+        interactive: somebody waits for single tokens; else whole results count.
+
+    Raises:
+        ConfigError, PluginError: a setting can't be honoured.
+    """
+    plugins = plugins or discover_plugins(args)
+    config = resolve_config(args, plugins, interactive=interactive)
     hooks = RequestHooks.collect(plugins, config)
     renderer = Renderer(config.model_info, config.model, config.frontend, hooks)
     return Prepared(with_tokenizer_size(config, renderer.tokenizer.vocab_size), renderer, plugins)

@@ -22,6 +22,7 @@ from corefw.frontend.tokenizer.load import open_gguf
 if TYPE_CHECKING:
     from corefw.config.engine_config import FrontendConfig, ModelConfig
     from corefw.config.model_info import ModelInfo
+    from corefw.frontend.template_pool import Lane
 
 __all__ = ["Renderer"]
 
@@ -121,6 +122,7 @@ class Renderer:
         template_kwargs: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        lane: Lane = "any",
     ) -> list[int]:
         """Ids of a chat in the model's template, edited by plugins before.
 
@@ -131,8 +133,10 @@ class Renderer:
             template_kwargs: further variables of the template (``tools`` …).
             add_generation_prompt: end with the beginning of an assistant's message.
             continue_final_message: end with the last message's text, whatever the template puts after it.
+            lane: see ``TemplatePool``.
 
         Raises:
+            SlowTemplateError: the template isn't rendered quickly, and the lane is the quick one.
             RequestError: malformed messages, no template, or the template refuses; ``param`` is the path.
             CapacityError, EngineError: a plugin says so, or failed.
         """
@@ -149,7 +153,8 @@ class Renderer:
                 **shield.protect(template_kwargs or {}),
                 "messages": protected,
                 "add_generation_prompt": add_generation_prompt,
-            }
+            },
+            lane=lane,
         )
         if continue_final_message:
             rendered = shield.cut_at_end(rendered)

@@ -1,61 +1,58 @@
-"""Processes that render the same templates, so that one slow rendering doesn't hold up the others."""
+"""Processes that render the same templates, so that slow renderings don't hold up the others."""
 
 from __future__ import annotations
 
-import contextlib
-import queue
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
-from corefw.errors import EngineError
 from corefw.frontend.template_process import TemplateAnswer, TemplateProcess
 
-__all__ = ["TemplatePool"]
+__all__ = ["Lane", "TemplatePool"]
 
-# Two: what templates may compute at once is taken from the model where that runs on the same processor.
-_MAX_PROCESSES = 2
-# A rendering takes a millisecond; whoever waits this long is behind one that doesn't end.
-_PATIENCE_S = 0.2
+# quick: computes for a moment only; slow: as long as the limit lets it; any: first quick and then, if need be, slow.
+Lane = Literal["any", "quick", "slow"]
 
 
 class TemplatePool:
-    """One process from the start, and a second one from when somebody had to wait for the first.
+    """A quick process from the start, and a slow one from when somebody first needs it.
 
-    Any thread may ask; whoever finds both busy waits. The processes end with this object.
+    A rendering takes a millisecond. One that takes longer is given up by the quick process, which is thus free again
+    for the others, and begins anew in the slow one. There is one of each: what templates may compute at once is taken
+    from the model where that runs on the same processor. Any thread may ask; whoever finds a process busy waits. The
+    processes end with this object.
 
     Args:
         sources: template text by name.
 
     Raises:
-        EngineError: the first process can't be started.
+        EngineError: the quick process can't be started.
     """
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = dict(sources)
         self._first = TemplateProcess(self._sources)
-        self._free: queue.LifoQueue[TemplateProcess] = queue.LifoQueue()
-        self._free.put(self._first)
-        self._may_start = threading.Semaphore(_MAX_PROCESSES - 1)
+        self._second: TemplateProcess | None = None
+        self._starting = threading.Lock()
 
     def problem(self) -> str | None:
         """See ``TemplateProcess.problem``."""
         return self._first.problem()
 
-    def render(self, name: str, variables: Mapping[str, Any]) -> TemplateAnswer:
-        """See ``TemplateProcess.render``."""
-        process = self._acquire()
-        try:
-            return process.render(name, variables)
-        finally:
-            self._free.put(process)
+    def render(self, name: str, variables: Mapping[str, Any], *, lane: Lane = "any") -> TemplateAnswer:
+        """See ``TemplateProcess.render``; the answer ``is_slow`` in the quick lane alone.
 
-    def _acquire(self) -> TemplateProcess:
-        with contextlib.suppress(queue.Empty):
-            return self._free.get(timeout=_PATIENCE_S)
-        if self._may_start.acquire(blocking=False):
-            try:
-                return TemplateProcess(self._sources)
-            except EngineError:  # the first one still works
-                self._may_start.release()
-        return self._free.get()
+        Raises:
+            EngineError: a process can't be started, or doesn't answer.
+        """
+        if lane != "slow":
+            answer = self._first.render(name, variables, briefly=True)
+            if lane == "quick" or not answer.is_slow:
+                return answer
+        return self._slow_process().render(name, variables)
+
+    def _slow_process(self) -> TemplateProcess:
+        with self._starting:
+            if self._second is None:
+                self._second = TemplateProcess(self._sources)
+            return self._second

@@ -24,7 +24,9 @@ _MAX_WAIT_S = 60.0
 _REAP_S = 5.0
 _MAX_REQUEST_BYTES = 64 * 2**20
 _TOO_LONG = -signal.SIGPROF  # the status of a child that the kernel ended for its computing
-_TEXT, _REFUSAL = b"T", b"R"  # the first byte of an answer, see template_worker
+# The first byte of a request and of an answer, see template_worker.
+_BRIEF, _PATIENT = b"B", b"P"
+_TEXT, _REFUSAL, _SLOW = b"T", b"R", b"S"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,13 @@ class TemplateAnswer:
         text: the prompt.
         refused: the template's own words, where it called ``raise_exception``.
         problem: why it failed.
+        is_slow: it was given up, since it was to be brief.
     """
 
     text: str = ""
     refused: str | None = None
     problem: str | None = None
+    is_slow: bool = False
 
 
 class TemplateProcess:
@@ -65,8 +69,13 @@ class TemplateProcess:
         with self._lock:
             return self._await_start().problem
 
-    def render(self, name: str, variables: Mapping[str, Any]) -> TemplateAnswer:
+    def render(self, name: str, variables: Mapping[str, Any], *, briefly: bool = False) -> TemplateAnswer:
         """Render a template. A child that ended is replaced, at once where rendering took too long.
+
+        Args:
+            name: of the template.
+            variables: plain data.
+            briefly: give up soon, with an answer that ``is_slow``.
 
         Raises:
             EngineError: the child can't be started, or doesn't answer.
@@ -77,20 +86,22 @@ class TemplateProcess:
             return TemplateAnswer(problem=f"its variables must be plain data ({str(error)[:200]})")
         if len(request) > _MAX_REQUEST_BYTES:
             return TemplateAnswer(problem=f"its variables take {len(request)} bytes; {_MAX_REQUEST_BYTES} is the limit")
+        letter = _BRIEF if briefly else _PATIENT
         with self._lock:
-            answer = self._attempt(request)
+            answer = self._attempt(letter, request)
             if self._has_crashed():  # by these variables, or by somebody: the second time it was them
-                answer = self._attempt(request)
-            if self._child.returncode == _TOO_LONG:
-                with contextlib.suppress(EngineError):  # the next request says so
-                    self._replace()
-            return answer
+                answer = self._attempt(letter, request)
+            if self._child.returncode != _TOO_LONG:
+                return answer
+            with contextlib.suppress(EngineError):  # the next request says so
+                self._replace()
+        return TemplateAnswer(is_slow=True) if briefly else answer
 
-    def _attempt(self, request: bytes) -> TemplateAnswer:
+    def _attempt(self, letter: bytes, request: bytes) -> TemplateAnswer:
         if self._child.poll() is not None:
             self._replace()
         started = self._await_start()
-        return started if started.problem else self._ask(request)
+        return started if started.problem else self._ask(letter, request)
 
     def _has_crashed(self) -> bool:
         return self._child.returncode not in (None, _TOO_LONG)
@@ -121,12 +132,12 @@ class TemplateProcess:
         self._close = weakref.finalize(self, _end, child, ours)
         ours.settimeout(_MAX_WAIT_S)
         with contextlib.suppress(OSError):  # it died: seen when its answer is read
-            _send(ours, pickle.dumps(("compile", (self._sources,))))
+            _send(ours, _PATIENT, pickle.dumps(("compile", (self._sources,))))
         return child, ours
 
-    def _ask(self, request: bytes) -> TemplateAnswer:
+    def _ask(self, letter: bytes, request: bytes) -> TemplateAnswer:
         with contextlib.suppress(OSError):
-            _send(self._link, request)
+            _send(self._link, letter, request)
         return self._receive()
 
     def _receive(self) -> TemplateAnswer:
@@ -142,6 +153,8 @@ class TemplateProcess:
         said = text.decode("utf-8", "surrogatepass")
         if head[:1] == _TEXT:
             return TemplateAnswer(said)
+        if head[:1] == _SLOW:
+            return TemplateAnswer(is_slow=True)
         return TemplateAnswer(refused=said) if head[:1] == _REFUSAL else TemplateAnswer(problem=said)
 
 
@@ -159,8 +172,8 @@ def _end(child: subprocess.Popen[bytes], link: socket.socket) -> None:
     child.wait(_REAP_S)
 
 
-def _send(link: socket.socket, request: bytes) -> None:
-    link.sendall(len(request).to_bytes(8) + request)
+def _send(link: socket.socket, letter: bytes, request: bytes) -> None:
+    link.sendall(letter + len(request).to_bytes(8) + request)
 
 
 def _receive_exactly(link: socket.socket, num_bytes: int) -> bytes:

@@ -56,11 +56,12 @@ class OpProvider(ABC):
 
         Args:
             request: for which this provider's kernel was bound.
-            weight: as the op has it; the layer forgets it when another tensor is returned.
+            weight: as the op has it; the layer forgets it when another tensor is returned. It must stay as it is: an
+                embedding may go on using it.
 
         Returns:
-            what the layer will hand to the kernel from now on. The kernel must go on taking plain weights, too: those
-            that something else shares (tied embeddings) are never prepared.
+            what the layer will hand to the kernel from now on. The kernel must go on taking plain weights, too: a model
+            may keep those that it reads elsewhere.
         """
         del request
         return weight

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from corefw.config.model_info import ModelInfo
+    from corefw.interfaces.selection import Selection
 
 __all__ = ["DeviceDescription", "DeviceRuntime", "Platform", "Proposal"]
 
@@ -72,9 +73,15 @@ class Platform(ABC):
     def attention_order(self) -> Sequence[str]:
         """Names of attention backends in the order in which to ask them."""
 
-    def propose(self, model: ModelInfo, explicit: frozenset[str]) -> Sequence[Proposal]:
-        """Changes of defaults. ``explicit`` has the fields the user set (``section.field``). Default: none."""
-        del model, explicit
+    def propose(self, model: ModelInfo, explicit: frozenset[str], *, interactive: bool) -> Sequence[Proposal]:
+        """Changes of defaults. Default: none.
+
+        Args:
+            model: what will run.
+            explicit: the fields the user set (``section.field``).
+            interactive: somebody waits for single tokens, as a server's clients do; else whole results count.
+        """
+        del model, explicit, interactive
         return ()
 
     @abstractmethod
@@ -113,6 +120,15 @@ class DeviceRuntime(ABC):
     @abstractmethod
     def seed_everything(self, seed: int) -> None:
         """Seed what is random at start-up. Requests never use generator state."""
+
+    def settle_weights(self, tensors: Iterable[torch.Tensor]) -> Selection | None:
+        """Called once, when a model's tensors lie where they will stay; may do something for the memory they lie in.
+
+        Returns:
+            what was done and why, for the report; None where there is nothing to say.
+        """
+        del tensors
+        return None
 
     @abstractmethod
     def synchronize(self) -> None:

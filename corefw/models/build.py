@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from corefw.interfaces.platform import Platform
     from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["build_model", "choose_attention", "is_batch_invariant", "make_build_context", "make_model"]
+__all__ = ["build_model", "choose_attention", "is_batch_invariant", "make_build_context", "make_model", "tensors_of"]
 
 _BACKENDS = "attention_backends"
 
@@ -88,6 +88,13 @@ def build_model(config: EngineConfig, build: BuildContext, plugins: PluginManage
     built: nn.Module = model.eval().requires_grad_(False)
     prepare_weights(built)
     return built
+
+
+def tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:
+    """Every tensor that a model's modules hold: parameters, buffers, and prepared weights, which are neither."""
+    for module in model.modules():
+        held = (*module.parameters(recurse=False), *module.buffers(recurse=False), *vars(module).values())
+        yield from (value for value in held if isinstance(value, torch.Tensor))
 
 
 def _load_through(

@@ -28,6 +28,7 @@ __all__ = ["POLICIES", "LoadedPlugin", "PluginManager"]
 
 POLICIES = ("strict", "normal", "warn")
 _GENERAL = "general_plugins"
+_MAX_NAMED = 8  # in one line of the log
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -363,11 +364,21 @@ def _incompatible(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
 
 
 def _log_left_out(verdicts: Iterable[Verdict]) -> None:
+    """A line each only for who asks; an operator who knows of these plugins needs one in all."""
+    names = []
     for verdict in verdicts:
-        if not verdict.allowed:
-            level = logging.WARNING if verdict.state is State.INCOMPATIBLE else logging.INFO
-            plugin, state = verdict.plugin, verdict.state.value
-            logger.log(level, "plugin %s (%s): %s: %s", plugin.full_name, plugin.group, state, verdict.reason)
+        if verdict.allowed:
+            continue
+        is_wrong = verdict.state is State.INCOMPATIBLE
+        plugin, state = verdict.plugin, verdict.state.value
+        level = logging.WARNING if is_wrong else logging.DEBUG
+        logger.log(level, "plugin %s (%s): %s: %s", plugin.full_name, plugin.group, state, verdict.reason)
+        if not is_wrong:
+            names.append(plugin.name)
+    if names:
+        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+        shown = ", ".join(names[:_MAX_NAMED])
+        logger.info("plugins that are installed and left out: %s%s (`corefw plugins list` says why)", shown, more)
 
 
 def _error(verdict: Verdict, outcome: Outcome) -> PluginError:

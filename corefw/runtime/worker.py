@@ -10,7 +10,7 @@ import msgspec
 from corefw.errors import EngineError
 from corefw.interfaces.executor import WorkerReport
 from corefw.interfaces.kv_cache import SlidingWindowSpec
-from corefw.models.build import build_model, make_build_context
+from corefw.models.build import build_model, make_build_context, tensors_of
 from corefw.models.taps import UnknownTapPoint
 from corefw.plugin_system.calls import PluginCalls
 from corefw.plugin_system.events import EventQueue
@@ -72,10 +72,12 @@ class Worker:
         self._runtime.seed_everything(config.model.seed)
         build, selections = make_build_context(config, self._runtime.device, plugins)
         taps = WantedTaps(config, plugins)
-        self._model = cast(RunnableModel, _build(config, taps.built_into(build), plugins, taps))
+        model = _build(config, taps.built_into(build), plugins, taps)
+        settled = self._runtime.settle_weights(tensors_of(model))
+        self._model = cast(RunnableModel, model)
         check_accepts_embeds(self._model, config)
         self._backend: type[AttentionBackend] = build.attention_backend
-        chosen = (*selections, *build.binder.selections)
+        chosen = (*selections, *build.binder.selections, *(() if settled is None else (settled,)))
         for item in chosen:
             plugins.record(item)
         self._decisions = tuple((item.what, item.chosen, item.why) for item in chosen) + taps.decisions()

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 
+from corefw.config.engine_config import ServerConfig
 from corefw.errors import ConfigError, CorefwError, PluginError
 from corefw.interfaces.endpoint import Endpoint
 from corefw.interfaces.selection import Rejected, Selection
@@ -28,9 +29,9 @@ from corefw.server.plugin_layers import PluginLayers
 from corefw.server.protocol_servers import ProtocolServers
 from corefw.server.request_id import RequestIds
 from corefw.server.root_path import RootPath
-from corefw.server.state import ServerState
+from corefw.server.state import TASKS, ServerState
 
-__all__ = ["create_app"]
+__all__ = ["check_endpoints", "create_app"]
 
 logger = get_logger(__name__)
 
@@ -74,8 +75,26 @@ def create_app(state: ServerState, endpoints: Sequence[Endpoint], layers: Plugin
     return app
 
 
+def check_endpoints(endpoints: Sequence[Endpoint], config: ServerConfig) -> None:
+    """What ``create_app`` would refuse, before there is a model.
+
+    Endpoints are asked for their routes once, so these are others than those that are served.
+
+    Raises:
+        PluginError, ConfigError: see ``create_app``.
+    """
+    active = [endpoint for endpoint in endpoints if _has_task(endpoint, TASKS)]
+    _public_paths(active)
+    overriding = config.allow_route_override  # whether all of them are there is known with the other layers
+    _check_root_path(config.root_path, arrange([mount(endpoint) for endpoint in active], overriding, overriding))
+
+
+def _has_task(endpoint: Endpoint, tasks: frozenset[str]) -> bool:
+    return not endpoint.required_tasks or bool(endpoint.required_tasks & tasks)
+
+
 def _is_served(endpoint: Endpoint, state: ServerState) -> bool:
-    if not endpoint.required_tasks or endpoint.required_tasks & state.tasks:
+    if _has_task(endpoint, state.tasks):
         return True
     reason = f"the model does none of its tasks ({', '.join(sorted(endpoint.required_tasks))})"
     logger.info("endpoint %s is not served: %s", endpoint.name, reason)

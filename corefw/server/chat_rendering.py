@@ -1,4 +1,4 @@
-"""Rendering chats beside the event loop."""
+"""Rendering chats beside the event loop, slow ones beside the others."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from corefw.frontend.chat_template import SlowTemplateError
+
 if TYPE_CHECKING:
     from corefw.frontend.renderer import Renderer
 
 __all__ = ["render_chat"]
 
-# A template may take seconds before it is stopped. These threads wait for it, and no other work waits for them.
-_THREADS = ThreadPoolExecutor(4, thread_name_prefix="chat")
+_QUICK = ThreadPoolExecutor(4, thread_name_prefix="chat")
+# A template may take seconds before it is stopped. This thread waits for it; whoever else is slow waits in turn, and
+# leaves the row when its client goes.
+_SLOW = ThreadPoolExecutor(1, thread_name_prefix="slow-chat")
 
 
 async def render_chat(renderer: Renderer, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
@@ -23,5 +27,9 @@ async def render_chat(renderer: Renderer, messages: Sequence[Mapping[str, Any]],
     Raises:
         RequestError: as the renderer does.
     """
+    loop = asyncio.get_running_loop()
     call = functools.partial(renderer.render_chat, messages, **options)
-    return await asyncio.get_running_loop().run_in_executor(_THREADS, call)
+    try:
+        return await loop.run_in_executor(_QUICK, functools.partial(call, lane="quick"))
+    except SlowTemplateError:
+        return await loop.run_in_executor(_SLOW, functools.partial(call, lane="slow"))

@@ -116,7 +116,7 @@ def _bounded(text: str, max_bytes: int) -> str:
 
 def _http_text(error: HTTPException) -> str:
     if error.status_code == 404:
-        return "there is no such route; see /v1/models for what is served"
+        return "there is no such route; /openapi.json lists those that are served"
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
         return f"this route doesn't take that method; it takes {allowed}"

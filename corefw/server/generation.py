@@ -156,10 +156,24 @@ class Generation:
 
         Raises:
             RequestError: a prompt doesn't fit; nothing runs then.
+            CapacityError: embeddings have no room now; nothing runs then.
             EngineError: the engine failed, or a choice did.
         """
-        n = self.params.n
         self.check_choices(len(prompts))
+        num_bytes = self.params.n * sum(len(span.values.data) for spans in embeds or () for span in spans)
+        with self.state.embeds_memory.held(num_bytes):
+            async with aclosing(self._updates(prompts, params, embeds, sources)) as updates:
+                async for choice, update in updates:
+                    yield choice, update
+
+    async def _updates(
+        self,
+        prompts: Sequence[list[int]],
+        params: Sequence[str],
+        embeds: Sequence[Sequence[EmbeddingSpan]] | None,
+        sources: Sequence[RequestSource] | None,
+    ) -> AsyncGenerator[tuple[int, GenerationUpdate], None]:
+        n = self.params.n
         source = self.source()
         facts = RequestFacts(source=source, arrival_s=self.arrival_s, headers=self.headers)
         figures = ObservedRequest(self.state, facts, self.params, prompts)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig, ServerConfig
     from corefw.engine.async_engine import AsyncEngine
     from corefw.frontend.renderer import Renderer
+    from corefw.observability.tracing import Tracing
     from corefw.plugin_system.manager import PluginManager
 
 __all__ = ["HttpServer", "run_server", "serve"]
@@ -52,6 +53,7 @@ async def run_server(
     server_config: ServerConfig,
     listener: Listener,
     started_s: float,
+    tracing: Tracing | None = None,
 ) -> int:
     """Serve ``engine`` with all allowed endpoints until a signal; returns the exit status.
 
@@ -68,6 +70,7 @@ async def run_server(
             config=config,
             server_config=server_config,
             started_s=started_s,
+            tracing=tracing,
         )
         app = create_app(state, [plugin.value() for plugin in plugins.load_all("endpoint_plugins")])
     except BaseException:

@@ -14,8 +14,9 @@ from corefw.interfaces.server_state import ServedEngine
 from corefw.observability.metrics import Metrics
 from corefw.observability.tracing import Tracing
 from corefw.server.admission import Admission
+from corefw.server.embeds_memory import EmbedsMemory
 from corefw.server.in_flight import InFlight
-from corefw.server.observation import make_metrics, make_tracing
+from corefw.server.observation import make_metrics
 from corefw.server.plugin_client import PluginClient
 from corefw.server.plugin_states import PluginStates
 from corefw.server.stat_loggers import StatLoggers
@@ -26,7 +27,13 @@ if TYPE_CHECKING:
     from corefw.frontend.text_engine import TextEngine
     from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["ServedEngine", "ServerState", "state_of"]
+__all__ = ["TASKS", "ServedEngine", "ServerState", "state_of"]
+
+# What every model can do.
+TASKS = frozenset({"generate"})
+
+# Of a wrong name, in the error: enough to recognise it.
+_MAX_SHOWN_NAME = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +54,7 @@ class ServerState:
         started_s: ``time.time()`` of the start.
         in_flight: the requests that are being answered.
         admission: places for sequences.
+        embeds_memory: room for prompts given as embeddings.
         sampling_defaults: what the model says where a request is silent.
         tracing: what makes spans; None where they aren't wanted.
     """
@@ -62,9 +70,10 @@ class ServerState:
     stat_loggers: StatLoggers
     model_names: tuple[str, ...]
     started_s: float
-    tasks: frozenset[str] = frozenset({"generate"})
+    tasks: frozenset[str] = TASKS
     in_flight: InFlight
     admission: Admission
+    embeds_memory: EmbedsMemory
     sampling_defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
     tracing: Tracing | None = None
 
@@ -79,11 +88,12 @@ class ServerState:
         config: EngineConfig,
         server_config: ServerConfig,
         started_s: float,
+        tracing: Tracing | None = None,
     ) -> ServerState:
         """The state of a server for one model.
 
         Raises:
-            ConfigError: the model's own sampling defaults are unusable, or spans are wanted without OpenTelemetry.
+            ConfigError: the model's own sampling defaults are unusable.
             PluginError: a stat logger that was named can't be made.
         """
         names = config.model.served_model_name or (config.model.model,)
@@ -99,11 +109,12 @@ class ServerState:
             plugin_states=plugin_states,
             metrics=make_metrics(names[0], engine, config, server_config, plugin_states),
             stat_loggers=StatLoggers.collect(plugins, config, lambda: engine.stats),
-            tracing=make_tracing(server_config),
+            tracing=tracing,
             model_names=names,
             started_s=started_s,
             in_flight=InFlight(server_config.request_timeout),
             admission=admission,
+            embeds_memory=EmbedsMemory(server_config.total_body_bytes),
             sampling_defaults=SamplingDefaults.of_model(config.model, config.model_info),
         )
 
@@ -127,7 +138,7 @@ class ServerState:
             return self.model_names[0]
         if asked not in self.model_names:
             raise NotFoundError(
-                f"the model does not exist; this server has {', '.join(self.model_names)}",
+                f"the model {asked[:_MAX_SHOWN_NAME]!r} does not exist; this server has {', '.join(self.model_names)}",
                 param="model",
                 code="model_not_found",
             )

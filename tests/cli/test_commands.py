@@ -99,6 +99,33 @@ def test_a_mistake_is_one_clear_message(words: tuple[str, ...], said: str) -> No
     assert "Traceback" not in shown.stderr
 
 
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (b'"a text"\n{"prompt": 3}\n', "line 2: is neither a text nor an object"),
+        (b'{"prompt_token_ids": "12"}\n', "line 1: is neither"),
+        (b'{"messages": "hi"}\n', "line 1: is neither"),
+        (b'{"messages": [], "max_tokens": 3}\n', "line 1: is neither"),
+        (b"3\n", "line 1: is neither"),
+        (b"{\n", "line 1: not JSON"),
+        (b"[" * 100_000 + b"\n", "line 1: not JSON"),
+        (b'"a text"\n{"messages": []}\n', "give one kind in a run"),
+        (b"\xff\n", "isn't UTF-8"),
+    ],
+)
+def test_a_line_that_is_no_prompt_is_named_before_the_output_is_touched(
+    lines: bytes, said: str, tmp_path: Path
+) -> None:
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_bytes(lines)
+    target.write_text("kept")
+    shown = corefw("generate", "-i", str(source), "-o", str(target))
+    assert shown.returncode == 1
+    assert said in shown.stderr
+    assert "Traceback" not in shown.stderr
+    assert target.read_text() == "kept"
+
+
 def test_generate_writes_a_line_a_prompt_in_order(tiny: Path, tmp_path: Path) -> None:
     more, output = tmp_path / "more.jsonl", tmp_path / "out.jsonl"
     more.write_text('"a text"\n{"prompt": "an object"}\n{"prompt_token_ids": [1, 2, 3]}\n')

@@ -14,6 +14,7 @@ import pytest
 from corefw.errors import ConfigError, RequestError
 from corefw.frontend.chat_template import (
     ChatTemplate,
+    SlowTemplateError,
     templates_of_directory,
     templates_of_gguf,
     templates_of_option,
@@ -198,6 +199,28 @@ def test_others_are_rendered_while_one_does_not_end() -> None:
         assert not slow.done()
         with pytest.raises(RequestError, match="takes too long"):
             slow.result()
+
+
+@pytest.mark.parametrize("source", [_many_steps(100_000), "{{ n ** (n ** n) }}"], ids=["many steps", "one long step"])
+def test_the_quick_lane_gives_up_what_is_slow_and_goes_on(source: str) -> None:
+    template = ChatTemplate({"default": f"{{% if n %}}{source}{{% endif %}}well"})
+    template.check()
+    begin_s = time.monotonic()
+    with pytest.raises(RequestError, match="takes too long"):
+        template.render({"n": 9}, lane="slow")
+    limit_s = time.monotonic() - begin_s
+    for _ in range(3):
+        with pytest.raises(SlowTemplateError):
+            template.render({"n": 9}, lane="quick")
+        assert template.render({"n": 0}, lane="quick") == "well"
+    assert time.monotonic() - begin_s < 3 * limit_s, "giving up takes less than the limit"
+
+
+def test_what_takes_longer_than_a_moment_is_rendered_all_the_same() -> None:
+    template = ChatTemplate({"default": _many_steps(1_000) + "well"})
+    with pytest.raises(SlowTemplateError):
+        template.render({}, lane="quick")
+    assert [template.render({}), template.render({}, lane="slow")] == ["well"] * 2
 
 
 def test_the_limit_holds_where_its_signal_was_ignored_and_blocked() -> None:

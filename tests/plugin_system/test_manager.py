@@ -78,6 +78,19 @@ def test_an_endpoint_cannot_be_loaded_unless_it_is_named(site: Site) -> None:
     assert PluginManager.discover("echo").get("endpoint_plugins", "echo").name == "echo"
 
 
+def test_what_is_left_out_is_one_line_and_each_reason_is_for_who_asks(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.install("endpoint")
+    caplog.set_level(logging.DEBUG, "corefw.plugin_system")
+    PluginManager.discover()
+    told = [r.getMessage() for r in caplog.records if r.levelno == logging.INFO]
+    assert len(told) == 1
+    assert told[0].startswith("plugins that are installed and left out: ")
+    assert "echo" in told[0]
+    assert any("echo" in r.getMessage() for r in caplog.records if r.levelno == logging.DEBUG)
+
+
 def test_the_variable_counts_unless_the_option_is_given(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.install("endpoint")
     monkeypatch.setenv("VLLM_PLUGINS", "corefw-sample-endpoint/*")

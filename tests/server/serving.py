@@ -34,12 +34,14 @@ from corefw.config.engine_config import (
 )
 from corefw.config.model_info import ModelFiles, ModelInfo
 from corefw.errors import RequestError
+from corefw.frontend.template_pool import Lane
 from corefw.frontend.text_engine import TextEngine
 from corefw.frontend.tokenizer.base import Tokenizer
 from corefw.interfaces.endpoint import Endpoint
 from corefw.server.app import create_app
 from corefw.server.http_protocol import Deadlines
 from corefw.server.listener import listen_on
+from corefw.server.observation import make_tracing
 from corefw.server.run import HttpServer
 from corefw.server.state import ServerState
 from corefw.testing.scripted_engine import ScriptedEngine
@@ -86,8 +88,13 @@ class ByteRenderer:
         *,
         template_kwargs: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        lane: Lane = "any",
     ) -> list[int]:
+        del lane  # this one is always quick
         lines = [f"{message['role']}: {_text(message['content'])}\n" for message in messages]
+        if continue_final_message:
+            lines[-1] = lines[-1].removesuffix("\n")
         return self.tokenizer.encode("".join(lines) + ("assistant: " if add_generation_prompt else ""))
 
 
@@ -143,14 +150,16 @@ def scripted(text: str | Callable[[Any], Sequence[int]] = "Hello, world!", **set
 def make_state(engine: ScriptedEngine, server_config: ServerConfig | None = None, plugins: Any = None) -> ServerState:
     renderer: Any = ByteRenderer()
     served: Any = engine
+    server_config = server_config or ServerConfig(port=0)
     return ServerState.build(
         engine=served,
         text=TextEngine(served, renderer),
         renderer=renderer,
         plugins=plugins,
         config=engine.config,
-        server_config=server_config or ServerConfig(port=0),
+        server_config=server_config,
         started_s=time.time(),
+        tracing=make_tracing(server_config),
     )
 
 

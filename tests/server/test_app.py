@@ -125,6 +125,7 @@ def test_unknown_routes_and_methods_are_answered_in_the_shape_of_the_api() -> No
     with serving(scripted()) as server:
         missing = server.get("/v2/completions")
         assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
+        assert "/openapi.json" in missing.json()["error"]["message"]
         wrong = server.get("/v1/completions")
         assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
         assert wrong.headers["allow"] == "POST"

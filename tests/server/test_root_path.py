@@ -9,7 +9,7 @@ import pytest
 
 from corefw.config.engine_config import ServerConfig
 from corefw.errors import ConfigError
-from corefw.server.app import create_app
+from corefw.server.app import check_endpoints, create_app
 from tests.server.serving import Running, builtin_endpoints, make_state, scripted, serving
 from tests.server.test_auth import ThirdParty
 
@@ -54,3 +54,5 @@ def test_the_prefix_itself_is_no_route(server: Running) -> None:
 def test_a_prefix_that_would_hide_a_route_stops_the_start(root_path: str) -> None:
     with pytest.raises(ConfigError, match=f"--root-path {root_path} is the beginning of a route"):
         create_app(make_state(scripted(), ServerConfig(root_path=root_path)), builtin_endpoints())
+    with pytest.raises(ConfigError, match=f"--root-path {root_path} is the beginning of a route"):
+        check_endpoints(builtin_endpoints(), ServerConfig(root_path=root_path))

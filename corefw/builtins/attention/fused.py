@@ -1,4 +1,4 @@
-"""The fast path of half precision: torch's fused attention, decodes of similar length together, prompts one by one.
+"""The fast path of half precision: torch's fused attention for decodes of like lengths and prompts of one length.
 
 Shapes: T tokens, N requests, H query heads, K KV heads, G = H/K, D head size, S tokens of one request, L keys.
 """
@@ -26,17 +26,17 @@ class _Group:
     """Requests that are computed by one call.
 
     Attributes:
-        tokens: [N·S] their tokens; None when they are all tokens of the step, in order.
+        tokens: [N·S] their tokens; a slice when they stand together, in order.
         num_requests: N.
         num_keys: L.
         page_rows: see ``block_rows``.
         blank: rows of the gathered blocks, seen as [N·K·L', 2·D] with L' up to the last block's end, that hold no token
             of the request.
         visible: [N, 1, S, L] keys that a query sees; None when it sees all, or by ``causal``.
-        causal: the request's first tokens: query i sees keys up to i.
+        causal: the requests' first tokens: query i sees keys up to i.
     """
 
-    tokens: torch.Tensor | None
+    tokens: torch.Tensor | slice
     num_requests: int
     num_keys: int
     page_rows: torch.Tensor
@@ -51,12 +51,12 @@ def fused_attention(
     """[T, H, D]; tokens beyond the batch get zeros."""
     key = ("fused", layer.num_kv_heads, layer.sliding_window)
     groups = metadata.plan(key, lambda: _plan(metadata, layer))
-    if len(groups) == 1 and groups[0].tokens is None and query_THD.shape[0] == metadata.num_tokens:
+    if len(groups) == 1 and groups[0].tokens == slice(0, query_THD.shape[0]):
         return _attend(query_THD, pages, groups[0], layer)
     out_THD = torch.zeros_like(query_THD, memory_format=torch.contiguous_format)
     for group in groups:
-        if group.tokens is None:
-            out_THD[: metadata.num_tokens] = _attend(query_THD[: metadata.num_tokens], pages, group, layer)
+        if isinstance(group.tokens, slice):
+            out_THD[group.tokens] = _attend(query_THD[group.tokens], pages, group, layer)
         else:
             mixed = _attend(query_THD.index_select(0, group.tokens), pages, group, layer)
             out_THD.index_copy_(0, group.tokens, mixed)
@@ -68,7 +68,7 @@ def _attend(query: torch.Tensor, pages: torch.Tensor, group: _Group, layer: Atte
     if group.blank is not None:
         kv.view(-1, kv.shape[-1]).index_fill_(0, group.blank, 0.0)  # what lies there may be NaN
     kv = kv[:, :, : group.num_keys]
-    attend = _one_token_each if query.shape[0] == group.num_requests else _one_request
+    attend = _one_token_each if query.shape[0] == group.num_requests else _prompts
     return attend(query, kv[..., : layer.head_size], kv[..., layer.head_size :], group, layer)
 
 
@@ -80,10 +80,10 @@ def _one_token_each(
     return F.scaled_dot_product_attention(query, key, value, attn_mask=group.visible, scale=layer.scale).flatten(1, 2)
 
 
-def _one_request(
-    query_SHD: torch.Tensor, key: torch.Tensor, value: torch.Tensor, group: _Group, layer: AttentionLayerSpec
+def _prompts(
+    query_THD: torch.Tensor, key: torch.Tensor, value: torch.Tensor, group: _Group, layer: AttentionLayerSpec
 ) -> torch.Tensor:
-    query = query_SHD.transpose(0, 1).unsqueeze(0)
+    query = query_THD.unflatten(0, (group.num_requests, -1)).transpose(1, 2)
     mixed = F.scaled_dot_product_attention(
         query,
         key,
@@ -93,12 +93,12 @@ def _one_request(
         scale=layer.scale,
         enable_gqa=layer.num_heads != layer.num_kv_heads,
     )
-    return mixed.squeeze(0).transpose(0, 1)
+    return mixed.transpose(1, 2).flatten(0, 1)
 
 
 def _plan(metadata: TorchMetadata, layer: AttentionLayerSpec) -> list[_Group]:
     decodes = [span for span in metadata.spans if span.num_tokens == 1]
-    groups = [[span] for span in metadata.spans if span.num_tokens > 1]
+    groups = _prompt_groups([span for span in metadata.spans if span.num_tokens > 1], layer)
     for span in sorted(decodes, key=lambda span: -_num_keys(span, layer)):
         longest = _num_keys(groups[-1][0], layer) if groups and groups[-1][0].num_tokens == 1 else 0
         near = longest <= max(_num_keys(span, layer) * _MAX_STRETCH, _num_keys(span, layer) + _SLACK)
@@ -107,6 +107,21 @@ def _plan(metadata: TorchMetadata, layer: AttentionLayerSpec) -> list[_Group]:
         else:
             groups.append([span])
     return [_group(metadata, layer, spans) for spans in groups]
+
+
+def _prompt_groups(spans: list[Span], layer: AttentionLayerSpec) -> list[list[Span]]:
+    """Whole prompts of one length together; those that need a mask one by one, for it would be as large as all keys."""
+    groups: list[list[Span]] = []
+    by_length: dict[int, list[Span]] = {}
+    for span in spans:
+        if span.num_tokens == span.length and _sees_all(span, layer):
+            by_length.setdefault(span.length, []).append(span)
+        else:
+            groups.append([span])
+    for length, alike in by_length.items():
+        at_once = max(1, _MAX_KEYS // length)
+        groups += [alike[index : index + at_once] for index in range(0, len(alike), at_once)]
+    return groups
 
 
 def _first_key(span: Span, layer: AttentionLayerSpec) -> int:
@@ -132,14 +147,15 @@ def _group(metadata: TorchMetadata, layer: AttentionLayerSpec, spans: list[Span]
     if layer.sliding_window is not None:
         visible &= key[:, None] > position[:, :, None] - layer.sliding_window
     unused = key >= length
-    causal = len(spans) == 1 and num_keys == spans[0].num_tokens > 1 and _sees_all(spans[0], layer)
+    causal = num_keys == spans[0].num_tokens > 1 and _sees_all(spans[0], layer)
     num_blocks = -(-num_keys // block_size)
     unused = F.pad(unused, (0, num_blocks * block_size - num_keys))
     blank = unused[:, None].expand(-1, layer.num_kv_heads, -1).flatten().nonzero().flatten()
     tokens = (torch.tensor([span.start for span in spans])[:, None] + offset).flatten()
-    in_order = torch.equal(tokens, torch.arange(metadata.num_tokens))
+    first, num_tokens = spans[0].start, tokens.shape[0]
+    in_order = torch.equal(tokens, torch.arange(first, first + num_tokens))
     return _Group(
-        tokens=None if in_order else tokens.to(table.device),
+        tokens=slice(first, first + num_tokens) if in_order else tokens.to(table.device),
         num_requests=len(spans),
         num_keys=num_keys,
         page_rows=block_rows(table.index_select(0, rows), first_blocks, num_blocks, layer.num_kv_heads),

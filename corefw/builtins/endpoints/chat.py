@@ -51,6 +51,11 @@ _EXAMPLES: Mapping[str, Mapping[str, Any]] = {
         "stream": True,
         "stream_options": {"include_usage": True},
     },
+    "An answer that is begun": {
+        "messages": [_QUESTION, {"role": "assistant", "content": "The capital of"}],
+        "continue_final_message": True,
+        "max_completion_tokens": 16,
+    },
 }
 
 
@@ -96,12 +101,13 @@ async def _chat(request: Request) -> Response:
 
 
 async def _render(generation: Generation, fields: ChatRequest, messages: list[dict[str, Any]]) -> list[int]:
-    state = generation.state
+    state, continued = generation.state, bool(fields.continue_final_message)
     ids = await render_chat(
         state.renderer,
         messages,
         template_kwargs=fields.chat_template_kwargs,
-        add_generation_prompt=fields.add_generation_prompt is not False,
+        add_generation_prompt=fields.add_generation_prompt is not False and not continued,
+        continue_final_message=continued,
     )
     return truncated(ids, generation.params, state.engine.plan.max_model_len)
 

@@ -1,13 +1,27 @@
 """Ops for half precision with fewer calls than the reference. The order of roundings differs, the accuracy doesn't.
 
-Shapes: T tokens, H heads of queries and keys together, D head size, R rotated elements of a head.
+Shapes: T tokens, E model width, H heads of queries and keys together, D head size, R rotated elements of a head.
 """
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 
-__all__ = ["rotary_embedding"]
+__all__ = ["add_rms_norm", "rms_norm", "rotary_embedding"]
+
+
+def rms_norm(input: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """input [T, E] → input / rms(input) · weight; in float32, rounded once."""
+    return F.rms_norm(input, weight.shape, weight, eps)
+
+
+def add_rms_norm(
+    input: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The norm of input + residual, and that sum."""
+    total = input + residual
+    return F.rms_norm(total, weight.shape, weight, eps), total
 
 
 def rotary_embedding(

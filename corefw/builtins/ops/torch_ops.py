@@ -28,7 +28,11 @@ _KERNELS: dict[str, Callable[..., Any]] = {
     "soft_cap": definitions.soft_cap,
     "rotary_embedding": definitions.rotary_embedding,
 }
-_HALF_PRECISION: dict[str, Callable[..., Any]] = {"rotary_embedding": half_precision.rotary_embedding}
+_HALF_PRECISION: dict[str, Callable[..., Any]] = {
+    "rms_norm": half_precision.rms_norm,
+    "add_rms_norm": half_precision.add_rms_norm,
+    "rotary_embedding": half_precision.rotary_embedding,
+}
 _ROWWISE_IN_ANY_DTYPE = frozenset({"embedding", "rotary_embedding"})
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 import resource
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from corefw.builtins.platforms import huge_pages
 from corefw.builtins.platforms.host import Host
 from corefw.interfaces.platform import DeviceRuntime
+from corefw.interfaces.selection import Rejected, Selection
 
 __all__ = ["CpuRuntime"]
 
@@ -19,6 +22,9 @@ _RESET_PEAK = "5"  # proc(5), clear_refs: "reset the peak resident set size to t
 # Other programs live in the same memory, so the cache takes a share of what is free, and no more than serves a CPU.
 _CACHE_SHARE = 0.5
 _MAX_CACHE_BYTES = 4 * 2**30
+
+# Less than that is mostly in the caches of a processor and of its address translation.
+_MIN_HUGE_BYTES = 8 * huge_pages.HUGE_PAGE_BYTES
 
 
 class CpuRuntime(DeviceRuntime):
@@ -65,8 +71,31 @@ class CpuRuntime(DeviceRuntime):
         np.random.seed(seed % 2**32)
         torch.manual_seed(seed)
 
+    def settle_weights(self, tensors: Iterable[torch.Tensor]) -> Selection:
+        held = list(tensors)
+        reason = huge_pages.unavailable_reason() or _too_small(held)
+        if reason is not None:
+            return Selection("pages of weights", "small", reason)
+        size = huge_pages.collapse(map(_extent, held))
+        huge = min(huge_pages.bytes_in_use(), size)
+        reason = f"{huge // 2**20} of {size // 2**20} MiB, read without waiting for address translation"
+        return Selection("pages of weights", "huge", reason, (Rejected("small", "slower to read"),))
+
     def synchronize(self) -> None:
         return
+
+
+def _too_small(tensors: Iterable[torch.Tensor]) -> str | None:
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return f"{size // 1024} KiB of weights fit into caches" if size < _MIN_HUGE_BYTES else None
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Address and bytes of the memory that a tensor is in."""
+    if tensor.is_mkldnn:
+        return torch.ops.mkldnn.data_ptr(tensor), torch.ops.mkldnn._nbytes(tensor)
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()
 
 
 def _peak_since_start_bytes() -> int:

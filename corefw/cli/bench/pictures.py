@@ -13,16 +13,22 @@ from corefw.errors import ConfigError
 __all__ = ["draw", "require"]
 
 
-def require() -> None:
-    """Say at once, not after the benchmark, that pictures can't be made.
+def require(path: Path) -> None:
+    """Say at once, not after the benchmark, that the picture can't be made.
 
     Raises:
-        ConfigError: matplotlib isn't installed.
+        ConfigError: matplotlib isn't installed, the path ends in none of its formats, or its directory doesn't exist.
     """
     try:
         importlib.import_module("matplotlib")
     except ImportError:
         raise ConfigError("--plot needs matplotlib; install it with: pip install 'corefw[bench]'") from None
+    figure_class: Any = importlib.import_module("matplotlib.figure").Figure
+    formats = figure_class().canvas.get_supported_filetypes()
+    if path.suffix.removeprefix(".").lower() not in formats:
+        raise ConfigError(f"--plot {str(path)!r}: end the name in one of {', '.join(f'.{name}' for name in formats)}")
+    if not path.parent.is_dir():
+        raise ConfigError(f"--plot {str(path)!r}: there is no directory {str(path.parent)!r}; make it first")
 
 
 def draw(path: Path, measured: Sequence[Measured], title: str) -> None:

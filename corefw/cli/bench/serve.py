@@ -85,7 +85,7 @@ def run(namespace: argparse.Namespace) -> int:
     if namespace.plot:
         from corefw.cli.bench.pictures import require
 
-        require()
+        require(Path(namespace.plot))
     import uvloop
 
     result, measured = uvloop.run(_run(namespace, settings))

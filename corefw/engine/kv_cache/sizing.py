@@ -13,15 +13,20 @@ from corefw.engine.kv_cache.specs import SpecRegistry
 from corefw.errors import ConfigError
 from corefw.interfaces.executor import WorkerReport
 from corefw.interfaces.kv_cache import KVCacheSpec
+from corefw.observability.logging import get_logger
 
 if TYPE_CHECKING:
     from corefw.plugin_system.manager import PluginManager
 
 __all__ = ["plan_runtime"]
 
+logger = get_logger(__name__)
+
 Decision = tuple[str, str, str]
 _MIN_BLOCKS = 2  # the null block, and one to work with
 _MIN_MODEL_LEN = 2  # a token of prompt, and one of output
+# A context shortened to less than this, or to less than this share of the model's own, surprises whoever sends prompts.
+_ODDLY_SHORT, _ODD_SHARE = 512, 0.25
 _MAX_STRETCH = 1.25  # up to so much more layers than the smallest kind has, a kind of layers stays one group
 
 
@@ -185,6 +190,14 @@ def _fit_length(
             f"a context of {shortage}; the longest that fits is {fitting}, at least {_MIN_MODEL_LEN} make sense. "
             f"{_how_to_help(config)}"
         )
+    if fitting < max(_ODDLY_SHORT, _ODD_SHARE * asked):
+        remedy = _how_to_hold_all(config, wanted + 1, bytes_per_block)
+        logger.warning(
+            "the context is only %d tokens long, since the KV cache holds no more; the model's own is %d. %s",
+            fitting,
+            asked,
+            remedy,
+        )
     return fitting, (("max_model_len", str(fitting), f"the model declares {asked}, but {shortage}"),)
 
 
@@ -192,6 +205,12 @@ def _how_to_help(config: EngineConfig) -> str:
     if config.cache.num_gpu_blocks_override is not None:
         return "Raise or leave out --num-gpu-blocks-override, or lower --max-model-len"
     return "Raise --kv-cache-memory (or free memory), or lower --max-model-len"
+
+
+def _how_to_hold_all(config: EngineConfig, num_blocks: int, bytes_per_block: int) -> str:
+    if config.cache.num_gpu_blocks_override is not None:
+        return f"Leave out --num-gpu-blocks-override or raise it, to {num_blocks} for all of it"
+    return f"Raise --kv-cache-memory (or free memory), to {-(-num_blocks * bytes_per_block // 2**20)}MiB for all of it"
 
 
 def _largest(high: int, fits: Callable[[int], bool]) -> int:

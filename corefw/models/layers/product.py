@@ -30,7 +30,11 @@ class ProductLayer(nn.Module):
         self._linear = build.binder.bind("linear", in_features=in_features, out_features=out_features)
 
     def prepare_weight(self) -> None:
-        """Let the kernel's provider lay the loaded weight out; the plain one is forgotten. Called once."""
+        """Let the kernel's provider lay the loaded weight out. Called once.
+
+        The plain one is forgotten here; where the embedding uses it as well, it stays there, and memory holds both: the
+        output head is the largest product of a small model, and what it costs is paid in every step.
+        """
         plain = self.weight.data
         out_features, in_features = plain.shape
         prepared = self._binder.prepare_weight("linear", plain, in_features=in_features, out_features=out_features)
@@ -40,11 +44,7 @@ class ProductLayer(nn.Module):
 
 
 def prepare_weights(model: nn.Module) -> None:
-    """Prepare every product layer's weight but those that something else in the model uses as well (tied ones)."""
-    owners: dict[int, int] = {}
+    """Prepare the weight of every product layer in a model."""
     for module in model.modules():
-        for parameter in module.parameters(recurse=False):
-            owners[id(parameter)] = owners.get(id(parameter), 0) + 1
-    for module in model.modules():
-        if isinstance(module, ProductLayer) and owners[id(module.weight)] == 1:
+        if isinstance(module, ProductLayer):
             module.prepare_weight()

@@ -36,6 +36,7 @@ __all__ = [
     "ChatRequest",
     "ChatTokenLogprob",
     "ChatTopLogprob",
+    "check_template_ends",
     "check_template_kwargs",
 ]
 
@@ -65,6 +66,13 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
     add_generation_prompt: Annotated[
         bool | None, documented("End the prompt where the assistant begins; true by default.")
     ] = None
+    continue_final_message: Annotated[
+        bool | None,
+        documented(
+            "End the prompt with the last message's text, which the answer then continues; it excludes "
+            "add_generation_prompt: true."
+        ),
+    ] = None
     chat_template_kwargs: Annotated[
         dict[str, Any] | None,
         documented("Variables for the model's chat template.", **TEMPLATE_KWARGS_SCHEMA),
@@ -74,6 +82,7 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
         """Check the fields and say how tokens are chosen. ``max_completion_tokens`` wins over ``max_tokens``."""
         self.check(limits)
         check_template_kwargs(self.chat_template_kwargs)
+        check_template_ends(self.add_generation_prompt, self.continue_final_message)
         max_tokens = self.max_tokens
         if self.max_completion_tokens is not None:
             max_tokens = self.max_completion_tokens
@@ -111,13 +120,25 @@ def check_template_kwargs(values: Mapping[str, Any] | None) -> None:
         )
 
 
+def check_template_ends(add_generation_prompt: bool | None, continue_final_message: bool | None) -> None:
+    """Refuse a prompt that would have to end in two ways.
+
+    Raises:
+        RequestError: both are true.
+    """
+    if add_generation_prompt and continue_final_message:
+        raise RequestError(
+            "continue_final_message and add_generation_prompt can't both be true; leave add_generation_prompt out",
+            param="continue_final_message",
+        )
+
+
 CHAT_REQUEST = RequestShape(
     struct=ChatRequest,
     neutral={
         **UNSUPPORTED_FIELDS,
         "add_special_tokens": (False,),
         "audio": (),
-        "continue_final_message": (False,),
         "documents": ([],),
         "echo": (False,),
         "function_call": ("none", "auto"),

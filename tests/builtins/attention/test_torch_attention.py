@@ -67,6 +67,17 @@ def test_many_decodes_of_very_different_lengths_agree_with_the_definition(dtype:
         assert torch.allclose(alone.float(), output.float(), atol=tolerance, rtol=0)
 
 
+@pytest.mark.parametrize("layer", [DEMO, WINDOW])
+def test_prompts_of_one_length_agree_with_each_computed_alone(layer: AttentionLayerSpec) -> None:
+    lengths = (40, 9, 40, 40, 9, 1, 30)
+    sequences = random_sequences(layer, lengths, torch.bfloat16, 2)
+    step = list(enumerate(lengths))
+    together = run_schedule(TorchAttention, layer, sequences, [step])
+    for sequence, output, length in zip(sequences, together, lengths, strict=True):
+        alone = run_schedule(TorchAttention, layer, [sequence], [[(0, length)]])[0]
+        assert torch.allclose(alone.float(), output.float(), atol=2e-2, rtol=0)
+
+
 @pytest.mark.parametrize("invariant", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("window", [1, 7, 33, 64, 65])

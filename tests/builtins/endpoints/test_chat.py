@@ -159,6 +159,24 @@ def test_the_generation_prompt_can_be_left_out() -> None:
     assert bytes(engine.requests[0].prompt_ids) == b"user: Hi\n"
 
 
+@pytest.mark.parametrize("add", [None, False])
+def test_the_last_message_can_be_continued(add: bool | None) -> None:
+    begun = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Good"}]
+    engine = scripted(" day")
+    with serving(engine) as server:
+        answer = chat(server, messages=begun, continue_final_message=True, add_generation_prompt=add)
+    assert bytes(engine.requests[0].prompt_ids) == b"user: Hi\nassistant: Good"
+    assert answer["choices"][0]["message"]["content"] == " day", "what the client has sent isn't repeated"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_ends_in_one_way(server: Running, stream: bool) -> None:
+    both = {"add_generation_prompt": True, "continue_final_message": True}
+    answer = server.post("chat/completions", {"messages": HI, "stream": stream, **both})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "continue_final_message")
+    assert chat(server, continue_final_message=False, add_generation_prompt=True)["choices"]
+
+
 @pytest.mark.parametrize(
     ("part", "modality"),
     [

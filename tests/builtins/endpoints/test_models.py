@@ -26,3 +26,9 @@ def test_a_model_that_is_not_served_is_not_found() -> None:
             answer = server.get(f"/v1/models/{name}")
             assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
             assert len(answer.content) < 2048
+
+
+def test_a_wrong_model_is_named_beside_those_that_are_served() -> None:
+    with serving(scripted()) as server:
+        answer = server.get("/v1/models/other")
+        assert answer.json()["error"]["message"] == "the model 'other' does not exist; this server has demo"

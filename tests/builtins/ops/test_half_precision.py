@@ -48,3 +48,16 @@ def test_turning_queries_and_keys_together_is_as_exact_as_one_by_one(head_size: 
     for turned, expected in zip(kernel(query, key, positions, table, head_size), exact, strict=True):
         assert turned.dtype == torch.bfloat16
         assert torch.allclose(turned.double(), expected, rtol=2**-8, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_norms_in_half_precision_are_rounded_once(dtype: str) -> None:
+    torch.manual_seed(3)
+    rows, stream, weight = (torch.randn(shape, dtype=getattr(torch, dtype)) for shape in ((9, 64), (9, 64), (64,)))
+    norm, add_norm = (TorchOps().kernel(_request(op, dtype, width=64)) for op in ("rms_norm", "add_rms_norm"))
+    total = rows + stream
+    exact = definitions.rms_norm(total.float(), weight.float(), 1e-5).to(total.dtype)
+    normed, kept = add_norm(rows, stream, weight, 1e-5)
+    assert torch.equal(kept, total)
+    for result in (normed, norm(total, weight, 1e-5)):
+        assert torch.allclose(result.float(), exact.float(), rtol=torch.finfo(total.dtype).eps, atol=0)

@@ -39,12 +39,13 @@ def test_the_platform_is_available_and_asks_the_torch_backend() -> None:
     assert tuple(platform.attention_order()) == ("torch",)
 
 
-def test_steps_are_kept_short_unless_the_user_said_otherwise() -> None:
+@pytest.mark.parametrize(("interactive", "tokens"), [(True, 512), (False, 2048)])
+def test_steps_are_short_where_somebody_waits_unless_the_user_said_otherwise(interactive: bool, tokens: int) -> None:
     info = cast(ModelInfo, None)  # this platform's proposals don't depend on the model
-    (proposal,) = CpuPlatform().propose(info, frozenset())
-    assert (proposal.section, proposal.field, proposal.value) == ("scheduler", "max_num_batched_tokens", 512)
+    (proposal,) = CpuPlatform().propose(info, frozenset(), interactive=interactive)
+    assert (proposal.section, proposal.field, proposal.value) == ("scheduler", "max_num_batched_tokens", tokens)
     for field in ("max_num_batched_tokens", "enable_chunked_prefill"):
-        assert CpuPlatform().propose(info, frozenset({f"scheduler.{field}"})) == ()
+        assert CpuPlatform().propose(info, frozenset({f"scheduler.{field}"}), interactive=interactive) == ()
 
 
 def test_describing_the_platform_doesnt_import_torch() -> None:
@@ -52,7 +53,7 @@ def test_describing_the_platform_doesnt_import_torch() -> None:
         "import sys\n"
         "from corefw.builtins.platforms.cpu import CpuPlatform\n"
         "from corefw.builtins.executors.uni import UniExecutor\n"
-        "CpuPlatform().dtypes(), CpuPlatform().propose(None, frozenset())\n"
+        "CpuPlatform().dtypes(), CpuPlatform().propose(None, frozenset(), interactive=True)\n"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

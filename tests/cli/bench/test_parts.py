@@ -16,6 +16,7 @@ import pytest
 
 from corefw.cli.bench.arrivals import arrival_times
 from corefw.cli.bench.load import Measured
+from corefw.cli.bench.pictures import require
 from corefw.cli.bench.prompts import IdPrompts, WordPrompts, add_dataset_flags, make_prompts
 from corefw.cli.bench.summary import parse_goodput, percentile, summarise
 from corefw.errors import ConfigError
@@ -152,3 +153,11 @@ def test_a_picture_that_cannot_be_made_is_told_before_the_benchmark() -> None:
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert shown.returncode == 1
     assert "corefw[bench]" in shown.stderr
+
+
+def test_a_picture_of_no_known_format_or_directory_is_told_before_the_benchmark(tmp_path: Path) -> None:
+    require(tmp_path / "x.PNG")
+    with pytest.raises(ConfigError, match=r"x\.foo.*\.png"):
+        require(tmp_path / "x.foo")
+    with pytest.raises(ConfigError, match="no directory"):
+        require(tmp_path / "nowhere" / "x.png")

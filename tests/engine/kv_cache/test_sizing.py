@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from dataclasses import dataclass
 from fractions import Fraction
 
 import pytest
 
 from corefw.config.engine_config import CacheConfig, EngineConfig, SchedulerConfig
+from corefw.config.model_info import ModelInfo
 from corefw.engine.kv_cache.sizing import plan_runtime
 from corefw.errors import ConfigError
 from corefw.interfaces.executor import WorkerReport
@@ -24,6 +26,10 @@ def report(available: int, **layers: KVCacheSpec) -> WorkerReport:
 
 def cache_config(max_model_len: int | None = None, **cache: int) -> EngineConfig:
     return make_config(cache=CacheConfig(**cache), max_model_len=max_model_len)  # type: ignore[arg-type]
+
+
+def with_positions(num_positions: int) -> ModelInfo:
+    return dataclasses.replace(make_config().model_info, max_position=num_positions)
 
 
 def test_a_block_takes_a_page_in_every_layer() -> None:
@@ -109,6 +115,33 @@ def test_a_length_that_fits_is_left_alone_without_a_word() -> None:
     plan, _ = plan_runtime(cache_config(num_gpu_blocks_override=17), [report(10**9)], plugins())
     assert plan.max_model_len == 64
     assert [what for what, _, _ in plan.decisions] == ["num_blocks"]
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_context_that_is_much_shorter_than_the_models_is_a_warning_with_the_remedy(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = dataclasses.replace(cache_config(kv_cache_memory=11 * 2 * PAGE_BYTES), model_info=with_positions(2**20))
+    plan_runtime(config, [report(10**9)], plugins())
+    (told,) = warnings_of(caplog)
+    assert "only 40 tokens long" in told
+    assert f"the model's own is {2**20}. Raise --kv-cache-memory (or free memory), to 33MiB" in told
+    caplog.clear()
+    enough = dataclasses.replace(cache_config(kv_cache_memory=33 * 2**20), model_info=with_positions(2**20))
+    assert plan_runtime(enough, [report(10**9)], plugins())[0].max_model_len == 2**20
+    assert warnings_of(caplog) == []
+
+
+def test_a_context_that_is_a_little_shorter_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    config = dataclasses.replace(cache_config(num_gpu_blocks_override=200), model_info=with_positions(1000))
+    assert plan_runtime(config, [report(10**9)], plugins())[0].max_model_len == 796
+    assert warnings_of(caplog) == []
+    short = dataclasses.replace(cache_config(num_gpu_blocks_override=100), model_info=with_positions(1000))
+    plan_runtime(short, [report(10**9)], plugins())
+    assert "Leave out --num-gpu-blocks-override or raise it, to 251 for all of it" in warnings_of(caplog)[0]
 
 
 def test_a_length_that_the_user_set_is_never_shortened_but_refused_with_figures_and_remedy() -> None:

@@ -62,9 +62,13 @@ def test_a_layer_holds_what_its_kernel_s_provider_made_of_its_weight(build: Buil
     assert torch.equal(layer(rows), before)
 
 
-def test_a_weight_that_the_embedding_uses_too_stays_plain(build: BuildContext) -> None:
+def test_a_head_gets_a_prepared_weight_beside_the_embeddings_plain_one(build: BuildContext) -> None:
     embedding = VocabParallelEmbedding(10, 4, build)
-    tied, own = ParallelLMHead(10, 4, build, tied=embedding), ParallelLMHead(10, 4, build, tied=None)
-    prepare_weights(torch.nn.ModuleList([embedding, tied, own]))
-    assert tied.weight is embedding.weight
-    assert own.weight.shape == (4, 10)
+    embedding.weight.data.copy_(torch.arange(40.0).view(10, 4))
+    tied = ParallelLMHead(10, 4, build, tied=embedding)
+    rows, ids = torch.arange(8.0).view(2, 4), torch.tensor([0, 9])
+    logits, vectors = tied(rows), embedding(ids)
+    prepare_weights(torch.nn.ModuleList([embedding, tied]))
+    assert (embedding.weight.shape, tied.weight.shape) == ((10, 4), (4, 10))
+    assert torch.equal(tied(rows), logits)
+    assert torch.equal(embedding(ids), vectors)

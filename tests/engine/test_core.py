@@ -182,7 +182,7 @@ def test_calls_give_plain_data(engine: LLMEngine) -> None:
     assert engine.core.call("stats")["num_generation_tokens"] == 5
     assert engine.core.call("reset_prefix_cache") is True
     assert {"group": "schedulers", "name": "default"}.items() <= next(
-        plugin for plugin in engine.core.call("plugins") if plugin["group"] == "schedulers"
+        plugin for plugin in engine.core.call("plugins")["plugins"] if plugin["group"] == "schedulers"
     ).items()
 
 

@@ -13,7 +13,7 @@ MIB = 2**20
 KERNEL = huge_pages.unavailable_reason()
 
 
-@pytest.mark.skipif(KERNEL is not None, reason=f"huge pages: {KERNEL}")
+@pytest.mark.skipif(KERNEL is not None, reason=f"hardware or kernel without huge pages: {KERNEL}")
 def test_weights_are_moved_into_huge_pages_and_stay_as_they_were() -> None:
     weights = [torch.randn(MIB) for _ in range(16)]
     if can_pack():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,16 +26,14 @@ from corefw.config.engine_config import (
     ServerConfig,
 )
 from corefw.config.model_info import ModelFiles, ModelInfo
-from corefw.errors import RequestError
 from corefw.frontend.text_engine import TextEngine
-from corefw.frontend.tokenizer.base import Tokenizer
 from corefw.interfaces.endpoint import Endpoint
 from corefw.server.app import create_app
 from corefw.server.http_protocol import Deadlines
 from corefw.server.listener import listen_on
 from corefw.server.run import HttpServer
 from corefw.server.state import ServerState
-from corefw.testing.byte_text import BYTE_EOS_ID, BYTE_VOCAB_SIZE, ByteRenderer, ByteTokenizer
+from corefw.testing.byte_text import BYTE_EOS_ID, BYTE_VOCAB_SIZE, ByteRenderer
 from corefw.testing.in_process_server import builtin_endpoints
 from corefw.testing.scripted_engine import ScriptedEngine
 

@@ -1,4 +1,4 @@
-"""Where in a plugin's own code something went wrong."""
+"""What went wrong in a plugin, in words, and where in its own code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,23 @@ from pathlib import Path
 
 from corefw.plugin_system.discovery import FoundPlugin
 
-__all__ = ["place_of"]
+__all__ = ["one_line", "place_of", "told"]
+
+_MAX_CHARS = 500
+
+
+def told(error: BaseException) -> str:
+    """``Type: message`` on one short line that can be printed, also of an error that can't tell its own message."""
+    try:
+        message = str(error)
+    except Exception:  # a plugin's own class of errors
+        message = "its message can't be made"
+    return one_line(f"{type(error).__name__}: {message[:_MAX_CHARS]}")
+
+
+def one_line(text: str) -> str:
+    """What a plugin says of itself, as it can stand in a table or a terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text[:_MAX_CHARS])
 
 
 def place_of(error: BaseException, plugin: FoundPlugin) -> str:

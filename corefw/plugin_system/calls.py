@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from corefw.errors import PluginError, RequestError
 from corefw.interfaces.hooks.rpc import corefw_rpc_handlers
 from corefw.messages.plain import plain_problem
+from corefw.plugin_system.blame import told
 from corefw.plugin_system.names import suggestion
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class PluginCalls:
             value = handler(*args)
         except Exception as error:  # the plugin border
             _log.warning("the call of %s failed", name, exc_info=error)
-            raise RequestError(f"{name} failed: {type(error).__name__}: {error}"[:_MAX_ERROR_CHARS]) from error
+            raise RequestError(f"{name} failed: {told(error)}"[:_MAX_ERROR_CHARS]) from error
         if problem := plain_problem(value):
             raise RequestError(f"{name} failed: its result {problem}")
         return value

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, ParamSpec, TypeVar
 
+from corefw.plugin_system.blame import told
+
 __all__ = ["MAX_FAILURES", "Contribution", "Guarded"]
 
 MAX_FAILURES = 3
@@ -76,17 +78,17 @@ class Guarded(Generic[T]):
             return None
         try:
             result = call(*args, **kwargs)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._count(error)
             return None
         self._failures = 0
         return result
 
-    def _count(self, error: Exception) -> None:
+    def _count(self, error: BaseException) -> None:
         self._failures += 1
         what = f"plugin {self.owner} ({self._contribution.hook})"
         if self._failures < MAX_FAILURES:
             logger.warning("%s raised; it goes on without", what, exc_info=error)
             return
-        self.quarantined = f"quarantined after {self._failures} failures in a row: {type(error).__name__}: {error}"
+        self.quarantined = f"quarantined after {self._failures} failures in a row: {told(error)}"
         logger.error("%s isn't called any more: %s", what, self.quarantined, exc_info=error)

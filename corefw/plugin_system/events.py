@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from corefw.interfaces.hooks.rpc import EventSource, corefw_event_source
 from corefw.messages.events import PluginEvent
-from corefw.messages.plain import plain_problem
+from corefw.messages.plain import plain_copy, plain_problem, valid_text
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
@@ -46,7 +46,7 @@ class EventQueue:
         """Any thread: queue an event; False where there is no room."""
         if problem := plain_problem(data):
             raise TypeError(f"the event {topic[:80]} {problem}")
-        event = PluginEvent(topic=topic, data=data, time_s=time.time(), process=self._process)
+        event = PluginEvent(topic=valid_text(topic), data=plain_copy(data), time_s=time.time(), process=self._process)
         return self.extend([event], 0)
 
     def extend(self, events: Iterable[PluginEvent], num_dropped: int) -> bool:

@@ -11,6 +11,7 @@ _GROUP, _HOOK = "group:", "hook:"
 FEATURES: dict[str, str] = {
     "api_version_ranges": "`corefw.api_versions` takes ranges, like `v1:v2`",
     "plugin_digest": "`PluginManager.digest()` compares the plugins of ranks that have no common parent",
+    "plugin_priorities": "`corefw.priorities` orders the plugins of a group",
     "plugin_lock": "`corefw plugins lock` and `--plugin-lock`",
 }
 """Name and meaning. Beside these, ``group:NAME`` and ``hook:NAME`` are features of their own."""

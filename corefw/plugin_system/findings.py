@@ -14,6 +14,7 @@ class Kind(StrEnum):
     NOT_INSTALLED = "not installed"
     STALE_METADATA = "stale metadata"
     WRONG_GROUP = "wrong group"
+    WRONG_DECLARATION = "wrong declaration"
     UNKNOWN_NAME = "unknown name"
     SAME_NAME = "same name"
     API_MISMATCH = "API mismatch"

@@ -10,7 +10,7 @@ from typing import Any
 
 from corefw.deprecation import warn_of_overridden
 from corefw.errors import PluginError, PluginUnavailable
-from corefw.plugin_system.blame import place_of
+from corefw.plugin_system.blame import one_line, place_of, told
 from corefw.plugin_system.discovery import FoundPlugin
 from corefw.plugin_system.groups import group_named
 from corefw.plugin_system.isolation import contained
@@ -48,11 +48,11 @@ def load_plugin(plugin: FoundPlugin, finish: Callable[[FoundPlugin, object], obj
         with contained(plugin.full_name):
             value = finish(plugin, _target(plugin.value))
     except PluginUnavailable as unavailable:
-        return Outcome(State.UNAVAILABLE, str(unavailable) or "it gave no reason")
+        return Outcome(State.UNAVAILABLE, one_line(str(unavailable)) or "it gave no reason")
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return Outcome(State.FAILED, f"{type(error).__name__}: {error}"[:500] + place_of(error, plugin), error=error)
+        return Outcome(State.FAILED, told(error) + place_of(error, plugin), error=error)
     return Outcome(State.LOADED, f"from {plugin.value}", value)
 
 

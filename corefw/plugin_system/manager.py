@@ -13,10 +13,12 @@ from corefw.config.engine_config import ResolvedPlugin
 from corefw.errors import ConfigError, PluginError, PluginUnavailable
 from corefw.interfaces.selection import Selection
 from corefw.plugin_system.allowlist import read_allowlist
+from corefw.plugin_system.blame import told
 from corefw.plugin_system.contributions import Contribution, Guarded
 from corefw.plugin_system.discovery import CORE_DISTRIBUTION, FoundPlugin, find_plugins
 from corefw.plugin_system.groups import Process, group_named
 from corefw.plugin_system.inheritance import digest_of, handed_over, inherit
+from corefw.plugin_system.isolation import contained
 from corefw.plugin_system.loading import Outcome, load_plugin, resolve_class
 from corefw.plugin_system.names import suggestion
 from corefw.plugin_system.verdicts import State, Verdict, judge
@@ -62,9 +64,7 @@ class LoadedPlugin:
         except PluginUnavailable:
             raise
         except Exception as error:
-            raise PluginError(
-                f"plugin {self.name!r} of {self.distribution} can't be made: {type(error).__name__}: {error}"
-            ) from error
+            raise PluginError(f"plugin {self.name!r} of {self.distribution} can't be made: {told(error)}") from error
 
 
 class PluginManager:
@@ -310,11 +310,12 @@ class PluginManager:
     ) -> Any:
         plugin = verdict.plugin
         try:
-            answer = self._hooks.call(plugin.name, hook, args, kwargs)
+            with contained(plugin.full_name):
+                answer = self._hooks.call(plugin.name, hook, args, kwargs)
             if answer is not None and not isinstance(answer, kind):
                 raise TypeError(f"it returned {type(answer).__name__}, not {_kind_name(kind)}")
         except (Exception, SystemExit) as error:
-            reason = f"hook {hook.__name__} raised {type(error).__name__}: {error}"
+            reason = f"hook {hook.__name__} raised {told(error)}"
             outcome = self._outcomes[plugin] = Outcome(State.FAILED, reason, error=error)
             self._log_failure(plugin, outcome)
             self._stop_if_required(verdict, outcome)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from corefw.errors import ConfigError
+from corefw.plugin_system.discovery import API_VERSIONS_GROUP, PRIORITIES_GROUP, parse_priority
 from corefw.plugin_system.findings import Finding, Kind
 from corefw.plugin_system.groups import GROUPS, GROUPS_BY_NAME, PREFIX
 from corefw.plugin_system.installed import Installed, every_installed, find_installed
@@ -17,7 +18,8 @@ __all__ = ["check_installed", "check_project"]
 
 # Also what lacks the dot is meant for us: ``corefw_platform_plugins``.
 _MEANT = PREFIX.rstrip(".")
-_KNOWN = frozenset({"api_versions", *GROUPS_BY_NAME})
+_DECLARATIONS = (API_VERSIONS_GROUP, PRIORITIES_GROUP)
+_KNOWN = frozenset({*(group.removeprefix(PREFIX) for group in _DECLARATIONS), *GROUPS_BY_NAME})
 
 EntryPoints = frozenset[tuple[str, str, str]]
 
@@ -25,7 +27,9 @@ EntryPoints = frozenset[tuple[str, str, str]]
 def check_installed() -> Iterator[Finding]:
     """Distributions whose metadata lies on the path twice and differs, and groups that nobody reads."""
     for installed in find_installed(_MEANT):
-        yield from _check_groups(installed.entry_points, _where(installed), f"then reinstall {installed.name}")
+        then = f"then reinstall {installed.name}"
+        yield from _check_groups(installed.entry_points, _where(installed), then)
+        yield from _check_declarations(installed.entry_points, _where(installed), then)
     copies: dict[str, list[Installed]] = {}
     for installed in every_installed(PREFIX):
         copies.setdefault(installed.name, []).append(installed)
@@ -45,6 +49,7 @@ def check_project(folder: Path) -> Iterator[Finding]:
     if not isinstance(name, str) or not declared:
         return
     yield from _check_groups(sorted(declared), str(file), "then reinstall it")
+    yield from _check_declarations(sorted(declared), str(file), "then reinstall it")
     remedy = f"python -m pip install -e {folder}"
     found = {installed.name: installed for installed in find_installed(PREFIX)}.get(normalized_distribution(name))
     readable = frozenset(item for item in declared if item[0].startswith(PREFIX))
@@ -84,6 +89,25 @@ def _check_groups(entry_points: Iterable[tuple[str, str, str]], where: str, then
                 where=where,
                 remedy=f"{hint} rename it, {then}",
             )
+
+
+def _check_declarations(entry_points: Sequence[tuple[str, str, str]], where: str, then: str) -> Iterator[Finding]:
+    """What a distribution says of its plugins beside registering them."""
+    groups = {group.removeprefix(PREFIX) for group, _, _ in entry_points if group not in _DECLARATIONS}
+    names = {name for group, name, _ in entry_points if group not in _DECLARATIONS}
+    for group, name, value in entry_points:
+        if group == API_VERSIONS_GROUP and name not in groups:
+            what = f"{group} names {name!r}, a group in which the distribution has no plugin"
+            remedy = suggestion(name, groups)
+        elif group == PRIORITIES_GROUP and name not in names:
+            what = f"{group} names {name!r}, which is no plugin of the distribution"
+            remedy = suggestion(name, names)
+        elif group == PRIORITIES_GROUP and parse_priority(value) is None:
+            what = f"{group} says {value[:40]!r} for {name!r}, so it goes as if nothing were said"
+            remedy = "write p1 to p9999, smaller for earlier;"
+        else:
+            continue
+        yield Finding(kind=Kind.WRONG_DECLARATION, what=what, where=where, remedy=f"{remedy} {then}")
 
 
 def _differ(one: Installed, other: Installed) -> bool:

@@ -20,6 +20,7 @@ from corefw.plugin_system.verdicts import State, Verdict
 __all__ = ["MISSING_IN_CHILD", "PROBE_TIMEOUT_S", "Fates", "probe"]
 
 PROBE_TIMEOUT_S = 60.0
+_ENDING_S = 10.0  # an interpreter needs a while to end, on a busy machine
 MISSING_IN_CHILD = "the child doesn't find it"
 
 Key = tuple[str, str, str, str]
@@ -60,9 +61,13 @@ def _child(plugins: Sequence[FoundPlugin], timeout_s: float) -> Iterator[tuple[K
             stdin.write(json.dumps([_key(plugin) for plugin in plugins]).encode())
         answers = _lines(told, timeout_s)
         for plugin in plugins:
-            answer = next(answers, None)
+            try:
+                answer = next(answers, None)
+            except TimeoutError:
+                yield _key(plugin), State.FAILED, f"it wasn't loaded within {timeout_s:g} s; the process was killed"
+                return
             if answer is None:
-                yield _key(plugin), State.FAILED, _end(child, timeout_s)
+                yield _key(plugin), State.FAILED, _end(child)
                 return
             state, reason = json.loads(answer)
             yield _key(plugin), state, reason
@@ -72,10 +77,16 @@ def _child(plugins: Sequence[FoundPlugin], timeout_s: float) -> Iterator[tuple[K
 
 
 def _lines(told: int, timeout_s: float) -> Iterator[str]:
-    """Lines as they come; ends when the other side ends, or stays silent for too long."""
+    """Lines as they come, until the other side ends.
+
+    Raises:
+        TimeoutError: it stays silent for too long.
+    """
     buffer = b""
     deadline = time.monotonic() + timeout_s
-    while select.select([told], [], [], max(deadline - time.monotonic(), 0))[0]:
+    while True:
+        if not select.select([told], [], [], max(deadline - time.monotonic(), 0))[0]:
+            raise TimeoutError
         read = os.read(told, 65536)
         if not read:
             return
@@ -85,12 +96,12 @@ def _lines(told: int, timeout_s: float) -> Iterator[str]:
             deadline = time.monotonic() + timeout_s
 
 
-def _end(child: subprocess.Popen[bytes], timeout_s: float) -> str:
-    """Why a child stopped telling."""
+def _end(child: subprocess.Popen[bytes]) -> str:
+    """How a child ended that tells no more."""
     try:
-        status = child.wait(1.0)
+        status = child.wait(_ENDING_S)
     except subprocess.TimeoutExpired:
-        return f"it wasn't loaded within {timeout_s:g} s; the process was killed"
+        return "it closed the files of the process that loaded it; the process was killed"
     ending = signal.Signals(-status).name if status < 0 else f"exit status {status}"
     return f"it ended the process that loaded it ({ending})"
 

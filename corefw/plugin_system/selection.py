@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from corefw.errors import ConfigError, CorefwError, PluginError, PluginUnavailable
 from corefw.interfaces.selection import Rejected, Selection
+from corefw.plugin_system.blame import told
 from corefw.plugin_system.names import suggestion
 
 __all__ = ["Candidate", "by_name", "select"]
@@ -65,7 +66,7 @@ def _ask(what: str, name: str, question: Callable[[], str | None]) -> str | None
     except CorefwError:
         raise
     except Exception as error:
-        raise PluginError(f"{what} {name!r} failed while it was asked: {type(error).__name__}: {error}") from error
+        raise PluginError(f"{what} {name!r} failed while it was asked: {told(error)}") from error
 
 
 def _nobody(what: str, rejected: Sequence[Rejected]) -> str:

@@ -84,6 +84,23 @@ def test_a_group_that_nobody_reads_is_told_with_the_nearest(child_sees: Site, gr
     assert "did you mean corefw.platform_plugins" in found.remedy
 
 
+@pytest.mark.parametrize(
+    ("group", "name", "value", "said"),
+    [
+        ("corefw.api_versions", "platform_plugins", "v1", "a group in which the distribution has no plugin"),
+        ("corefw.priorities", "other", "p10", "which is no plugin of the distribution"),
+        ("corefw.priorities", "x", "first", "says 'first' for 'x', so it goes as if nothing were said"),
+        ("corefw.priorities", "x", "p0", "says 'p0'"),
+    ],
+)
+def test_a_declaration_that_says_nothing_is_told(
+    child_sees: Site, group: str, name: str, value: str, said: str
+) -> None:
+    child_sees.metadata("corefw-sample-x", "1.0", {**GENERAL, group: {name: value}})
+    (found,) = of_kind(examine("", 30), Kind.WRONG_DECLARATION)
+    assert said in found.what
+
+
 def test_an_import_error_has_its_cause_and_its_place(child_sees: Site) -> None:
     child_sees.install("broken")
     examination = examine("platform_plugins:import_fails", 30)

@@ -17,6 +17,7 @@ from corefw.engine.life_cycle import LifeCycle
 from corefw.engine.plugin_channel import PluginChannel
 from corefw.errors import ConfigError, CorefwError, EngineDeadError, RequestError
 from corefw.messages.outputs import EngineCoreOutput, EngineCoreOutputs, ErrorKind, FinishReason, ModelRunnerOutput
+from corefw.messages.plain import valid_text
 from corefw.observability.logging import get_logger
 from corefw.plugin_system.groups import Process, group_named
 from corefw.plugin_system.process_report import describe
@@ -105,7 +106,7 @@ class EngineCore:
     def reject(self, request_id: str, error: str, kind: ErrorKind = ErrorKind.ENGINE) -> None:
         """End a request that the scheduler doesn't know with an error."""
         self._pending.append(
-            EngineCoreOutput(request_id=request_id, finish_reason=FinishReason.ERROR, error=error, error_kind=kind),
+            EngineCoreOutput(request_id=request_id, finish_reason=FinishReason.ERROR, error=valid_text(error), error_kind=kind),
         )
 
     def abort(self, request_ids: Sequence[str]) -> None:

@@ -72,6 +72,7 @@ class _Observed:
         self.output_ids = list(request.prior_output_ids)
         self.num_preemptions = 0
         self._is_preempted = False
+        self._stop = 0
         self._told: list[tuple[ObserverCalls[CoreObserver[Any]], _View, Any]] = []
         for observer in observers:
             view = _View(self, observer.plugin)
@@ -86,9 +87,13 @@ class _Observed:
     def preempt(self) -> None:
         self.num_preemptions += 1
         self._is_preempted = True
+        self._stop = 0
         self.tell("preempted")
 
     def schedule(self, span: TokenSpan) -> None:
+        if span.start < self._stop:  # what it had was lost, as when a load failed
+            self.preempt()
+        self._stop = span.stop
         if self._is_preempted:
             self._is_preempted = False
             self.tell("resumed")
@@ -98,7 +103,7 @@ class _Observed:
         token_ids, reason = output.new_token_ids, output.finish_reason
         if token_ids:
             self.output_ids += token_ids
-            self.tell("sampled", token_ids)
+            self.tell("sampled", tuple(token_ids))
         if reason is None:
             return
         if reason is FinishReason.ABORT:

@@ -7,7 +7,7 @@ from typing import Any
 
 from corefw.messages.request import PlainDict
 
-__all__ = ["MAX_DEPTH", "MAX_VALUES", "joined_news", "plain_problem"]
+__all__ = ["MAX_DEPTH", "MAX_VALUES", "joined_news", "plain_copy", "plain_problem", "valid_text"]
 
 MAX_DEPTH = 16
 MAX_VALUES = 1_000_000
@@ -66,6 +66,20 @@ def _problem(item: object, deeper: list[object]) -> str | None:
 
 def _is_text(item: object) -> bool:
     return isinstance(item, str) and (item.isascii() or not any("\ud800" <= char <= "\udfff" for char in item))
+
+
+def plain_copy(value: Any) -> Any:
+    """Plain data as lists and dicts of their own, so that whoever gave them may go on changing theirs."""
+    if isinstance(value, list | tuple):
+        return [plain_copy(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: plain_copy(item) for key, item in value.items()}
+    return value
+
+
+def valid_text(text: str) -> str:
+    """The text as it can be sent: what isn't valid Unicode becomes question marks."""
+    return text if _is_text(text) else text.encode("utf-8", "replace").decode()
 
 
 def joined_news(first: PlainDict, second: PlainDict) -> PlainDict:

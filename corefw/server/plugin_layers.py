@@ -22,6 +22,7 @@ from corefw.interfaces.hooks.http import (
     corefw_route_wrapper,
 )
 from corefw.interfaces.selection import Rejected, Selection
+from corefw.plugin_system.blame import told
 from corefw.plugin_system.contributions import Contribution
 from corefw.plugin_system.names import suggestion
 
@@ -130,9 +131,7 @@ def _made(contribution: Contribution[HttpMiddleware] | Contribution[RouteWrapper
     try:
         made = contribution.value.wrap(app)
     except Exception as error:
-        raise PluginError(
-            f"plugin {contribution.owner} can't wrap the server's routes: {type(error).__name__}: {error}"
-        ) from error
+        raise PluginError(f"plugin {contribution.owner} can't wrap the server's routes: {told(error)}") from error
     if not callable(made):
         raise PluginError(f"plugin {contribution.owner} wraps the server's routes in what isn't an ASGI app")
     return made

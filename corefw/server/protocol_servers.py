@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from corefw.errors import PluginError
 from corefw.interfaces.engine_client import EngineClient
 from corefw.interfaces.hooks.http import ProtocolServer
+from corefw.plugin_system.blame import told
 from corefw.plugin_system.contributions import Contribution
 
 __all__ = ["ProtocolServers"]
@@ -40,9 +41,7 @@ class ProtocolServers:
             try:
                 await server.value.start(self._client)
             except Exception as error:
-                raise PluginError(
-                    f"the protocol server of plugin {server.owner} can't start: {type(error).__name__}: {error}"
-                ) from error
+                raise PluginError(f"the protocol server of plugin {server.owner} can't start: {told(error)}") from error
             self._started.append(server)
             logger.info("the protocol server of plugin %s has started", server.owner)
 

@@ -44,5 +44,13 @@ def test_a_plugin_that_hangs_is_named(broken: Site) -> None:
     assert fates["wanders"][0] == fates["cpu"][0] == "loaded"
 
 
+def test_a_copy_of_the_process_that_a_plugin_makes_answers_for_nobody(broken: Site) -> None:
+    fates = probed(broken, ["cpu", "exits", "forks", "mumbles", "wanders"])
+    assert fates["forks"] == ["loaded", "from corefw_sample_broken.forks:Processor"]
+    assert fates["mumbles"][1] == "MumbleError: its message can't be made (corefw_sample_broken/mumbles.py:11)"
+    assert fates["exits"][1].startswith("SystemExit: 3")
+    assert fates["wanders"] == ["loaded", "from corefw_sample_broken.wanders:Processor"]
+
+
 def test_nothing_to_load_needs_no_child(site: Site) -> None:
     assert probed(site, []) == {}

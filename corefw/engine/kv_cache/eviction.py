@@ -5,7 +5,7 @@ from __future__ import annotations
 from corefw.engine.kv_cache.block import FreeBlockQueue, KVCacheBlock
 from corefw.engine.kv_cache.hashing import split_cache_key
 from corefw.interfaces.hooks.kv import EvictionPolicy, ReusableBlock
-from corefw.plugin_system.contributions import Guarded
+from corefw.plugin_system.observers import ObserverCalls
 
 __all__ = ["PolicyQueue"]
 
@@ -13,7 +13,7 @@ __all__ = ["PolicyQueue"]
 class PolicyQueue(FreeBlockQueue):
     """Empty blocks first; then the policy's choice, or the block unused for longest where the policy fails."""
 
-    def __init__(self, blocks: list[KVCacheBlock], policy: Guarded[EvictionPolicy]) -> None:
+    def __init__(self, blocks: list[KVCacheBlock], policy: ObserverCalls[EvictionPolicy]) -> None:
         self._by_id = {block.block_id: block for block in blocks}
         self._policy = policy
         super().__init__(blocks)
@@ -22,7 +22,7 @@ class PolicyQueue(FreeBlockQueue):
         # Empty blocks stand before cached ones, so that a cached head means that no empty one is left.
         head = self._head.next_free
         assert head is not None
-        chosen = None if head.cache_key is None else self._policy.run(self._choose)
+        chosen = None if head.cache_key is None else self._policy.run_as("choose", self._choose)
         if chosen is None:
             return super().pop()
         self.remove(chosen)
@@ -31,16 +31,16 @@ class PolicyQueue(FreeBlockQueue):
     def remove(self, block: KVCacheBlock) -> None:
         super().remove(block)
         if block.cache_key is not None:
-            self._policy.run(self._policy.value.removed, block.block_id)
+            self._policy.run("removed", block.block_id)
 
     def append(self, block: KVCacheBlock) -> None:
         super().append(block)
         if block.cache_key is not None:
-            self._policy.run(self._policy.value.added, ReusableBlock(block.block_id, *split_cache_key(block.cache_key)))
+            self._policy.run("added", ReusableBlock(block.block_id, *split_cache_key(block.cache_key)))
 
     def cleared(self) -> None:
         """Note that all blocks are empty now."""
-        self._policy.run(self._policy.value.cleared)
+        self._policy.run("cleared")
 
     def _choose(self) -> KVCacheBlock:
         block_id = self._policy.value.choose()

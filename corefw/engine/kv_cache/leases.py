@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 
 from corefw.engine.kv_cache.block import KVCacheBlock
@@ -13,7 +14,7 @@ from corefw.interfaces.hooks.kv import BlockLease, BlockLessor
 from corefw.interfaces.kv_connector import KVRequest
 from corefw.messages.outputs import FinishReason
 from corefw.observability.logging import get_logger
-from corefw.plugin_system.contributions import Guarded
+from corefw.plugin_system.observers import ObserverCalls
 
 __all__ = ["MAX_LEASED_SHARE", "MAX_LEASE_S", "Leases"]
 
@@ -31,7 +32,7 @@ class _Lease(BlockLease):
         request_id: str,
         blocks: Sequence[KVCacheBlock],
         deadline_s: float,
-        lessor: Guarded[BlockLessor],
+        lessor: ObserverCalls[BlockLessor],
         returned: SimpleQueue[_Lease],
     ) -> None:
         self.blocks = blocks
@@ -62,7 +63,7 @@ class Leases:
     """
 
     def __init__(
-        self, lessors: Sequence[Guarded[BlockLessor]], pool: BlockPool, clock: Callable[[], float] = time.monotonic
+        self, lessors: Sequence[ObserverCalls[BlockLessor]], pool: BlockPool, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._lessors = tuple(lessors)
         self._pool = pool
@@ -77,7 +78,7 @@ class Leases:
     def offer(self, request: KVRequest, reason: FinishReason, blocks: Sequence[KVCacheBlock]) -> None:
         """Ask who wants the blocks of a request that ends, while it still holds them."""
         for lessor in self._lessors:
-            seconds = lessor.run(self._ask, lessor, request, reason)
+            seconds = lessor.run_as("lease_s", partial(self._ask, lessor, request, reason))
             if seconds is None:
                 continue
             num_leased = sum(len(lease.blocks) for lease in self._live)
@@ -96,10 +97,10 @@ class Leases:
         now = self._clock()
         for lease in [lease for lease in self._live if lease.deadline_s <= now]:
             self._end(lease)
-            lease.lessor.run(lease.lessor.value.expired, lease.request_id)
+            lease.lessor.run("expired", lease.request_id)
 
     @staticmethod
-    def _ask(lessor: Guarded[BlockLessor], request: KVRequest, reason: FinishReason) -> float | None:
+    def _ask(lessor: ObserverCalls[BlockLessor], request: KVRequest, reason: FinishReason) -> float | None:
         seconds = lessor.value.lease_s(request, reason)
         if seconds is None:
             return None
@@ -108,12 +109,12 @@ class Leases:
         return min(float(seconds), MAX_LEASE_S)
 
     def _grant(
-        self, lessor: Guarded[BlockLessor], request_id: str, blocks: Sequence[KVCacheBlock], seconds: float
+        self, lessor: ObserverCalls[BlockLessor], request_id: str, blocks: Sequence[KVCacheBlock], seconds: float
     ) -> None:
         lease = _Lease(request_id, tuple(blocks), self._clock() + seconds, lessor, self._returned)
         self._pool.touch(lease.blocks)
         self._live.add(lease)
-        lessor.run(lessor.value.granted, lease)
+        lessor.run("granted", lease)
 
     def _end(self, lease: _Lease) -> None:
         if lease in self._live:

@@ -16,7 +16,7 @@ from corefw.engine.request import Request
 from corefw.errors import ConfigError
 from corefw.interfaces.hooks.kv import EvictionPolicy
 from corefw.interfaces.kv_cache import KVCacheSpec
-from corefw.plugin_system.contributions import Guarded
+from corefw.plugin_system.observers import ObserverCalls
 
 __all__ = ["KVCacheManager", "PrefixHit"]
 
@@ -66,7 +66,7 @@ class KVCacheManager:
         *,
         max_step_tokens: int,
         listeners: Sequence[KVEventListener] = (),
-        eviction: Guarded[EvictionPolicy] | None = None,
+        eviction: ObserverCalls[EvictionPolicy] | None = None,
     ) -> None:
         make_queue = partial(PolicyQueue, policy=eviction) if eviction else FreeBlockQueue
         self.pool = BlockPool(num_blocks, listeners, make_queue)

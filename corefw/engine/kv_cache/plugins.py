@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -14,6 +15,7 @@ from corefw.interfaces.hooks import kv as hooks
 from corefw.interfaces.hooks.kv import BlockLessor, EvictionPolicy, HashKeys, KVEventSubscriber
 from corefw.messages.kv_events import BlockRemoved, BlockStored, KVEvent
 from corefw.plugin_system.contributions import Contribution, Guarded
+from corefw.plugin_system.observers import ObserverCalls
 
 if TYPE_CHECKING:
     from corefw.engine.request import Request
@@ -35,8 +37,8 @@ class CachePlugins:
         listeners: follow the prefix cache.
     """
 
-    lessors: tuple[Guarded[BlockLessor], ...] = ()
-    eviction: Guarded[EvictionPolicy] | None = None
+    lessors: tuple[ObserverCalls[BlockLessor], ...] = ()
+    eviction: ObserverCalls[EvictionPolicy] | None = None
     key_sources: tuple[KeySource, ...] = ()
     listeners: tuple[KVEventListener, ...] = ()
 
@@ -52,12 +54,12 @@ def collect_cache_plugins(plugins: PluginManager, *, prefix_caching: bool) -> Ca
     subscribers = plugins.collect(KVEventSubscriber, hooks.corefw_kv_event_subscriber)
     keys = plugins.collect(HashKeys, hooks.corefw_kv_hash_keys) if prefix_caching else ()
     _refuse_two("an eviction policy", policies, lambda _: "")
-    _refuse_two("hash keys", keys, lambda contribution: contribution.value.domain)
+    _refuse_two("hash keys", keys, _domain)
     return CachePlugins(
-        lessors=tuple(plugins.guard(lessor) for lessor in lessors),
-        eviction=plugins.guard(policies[0]) if policies else None,
+        lessors=tuple(ObserverCalls(lessor, BlockLessor, plugins.guard) for lessor in lessors),
+        eviction=ObserverCalls(policies[0], EvictionPolicy, plugins.guard) if policies else None,
         key_sources=tuple(_key_source(plugins.guard(source)) for source in keys),
-        listeners=tuple(_listener(plugins.guard(subscriber)) for subscriber in subscribers),
+        listeners=tuple(_listener(ObserverCalls(one, KVEventSubscriber, plugins.guard)) for one in subscribers),
     )
 
 
@@ -71,29 +73,44 @@ def _refuse_two(what: str, contributions: Sequence[Contribution[_T]], key: Calla
             )
 
 
+def _domain(contribution: Contribution[HashKeys]) -> str:
+    domain = getattr(contribution.value, "domain", None)
+    if not isinstance(domain, str) or not domain:
+        raise PluginError(f"plugin {contribution.owner} brings hash keys without a domain; set domain to a text of its own")
+    return domain
+
+
 def _key_source(guarded: Guarded[HashKeys]) -> KeySource:
-    domain = b"ext:" + guarded.value.domain.encode()
+    domain = b"ext:" + guarded.value.domain.encode("utf-8", "surrogatepass")
 
     def keys(request: Request, start: int, stop: int) -> Iterable[ExtraKey]:
-        view = HashedRequest(request)
-        found = guarded.run(lambda: [bytes(key) for key in guarded.value.keys(view, start, stop)])
+        found = guarded.run(_asked_keys, guarded.value, HashedRequest(request), start, stop)
         if found is None:
-            # Nobody knows what the block depends on, so nobody else may find it.
-            return [(b"unknown:" + domain, request.request_id.encode("utf-8", "surrogatepass"))]
+            # Nobody knows what the block depends on, so nobody else may find it, nor a later request of the same id.
+            return [(b"unknown:" + domain, os.urandom(16))]
         return [(domain, key) for key in found]
 
     return keys
 
 
-def _listener(guarded: Guarded[KVEventSubscriber]) -> KVEventListener:
-    subscriber = guarded.value
+def _asked_keys(source: HashKeys, request: HashedRequest, start: int, stop: int) -> list[bytes]:
+    found = source.keys(request, start, stop)
+    # bytes are an iterable of numbers, and bytes(5) are five zeros: keys that say nothing of what they were made from.
+    if isinstance(found, bytes | bytearray | memoryview | str):
+        raise TypeError(f"keys returned {type(found).__name__}; it takes an iterable of bytes")
+    keys = list(found)
+    if not all(isinstance(key, bytes) for key in keys):
+        raise TypeError("keys returned something that isn't bytes")
+    return keys
 
+
+def _listener(subscriber: ObserverCalls[KVEventSubscriber]) -> KVEventListener:
     def tell(event: KVEvent) -> None:
         if isinstance(event, BlockStored):
-            guarded.run(subscriber.stored, event)
+            subscriber.run("stored", event)
         elif isinstance(event, BlockRemoved):
-            guarded.run(subscriber.removed, event)
+            subscriber.run("removed", event)
         else:
-            guarded.run(subscriber.cleared)
+            subscriber.run("cleared")
 
     return tell

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import wraps
 from itertools import chain
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -17,6 +18,7 @@ import msgspec
 from corefw.engine.kv_cache.block import KVCacheBlock
 from corefw.engine.kv_cache.manager import KVCacheManager, PrefixHit
 from corefw.engine.kv_cache.request_view import RequestView
+from corefw.engine.kv_transfer.answers import ask_end, ask_match, ask_metadata
 from corefw.engine.kv_transfer.failures import FailureRule
 from corefw.engine.kv_transfer.loads import Load
 from corefw.engine.kv_transfer.ranks import RankAggregator
@@ -24,6 +26,8 @@ from corefw.engine.request import Request
 from corefw.interfaces.kv_connector import NOTHING_LEFT_TO_SEND, Matched, SchedulerConnector, connector_setup
 from corefw.messages.kv_transfer import TransferResults
 from corefw.observability.logging import get_logger
+from corefw.plugin_system.contributions import MAX_FAILURES
+from corefw.plugin_system.failure_log import FailureLog
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
@@ -76,6 +80,10 @@ class KVTransfers:
         rule: FailureRule,
     ) -> None:
         self._connector = connector
+        self._name = type(connector).__name__
+        self._failures = FailureLog(f"KV connector {self._name}", _log)
+        # Steps in a row that broke asynchronous loads.
+        self._num_broken = 0
         self._kv = kv
         self._block_sizes = tuple(block_sizes)
         self._ranks = RankAggregator(num_ranks)
@@ -98,8 +106,10 @@ class KVTransfers:
         request_id = request.request_id
         if request.num_computed_tokens or request_id in self._forgone or not request.reads_prefix_cache:
             return hit
+        if self._num_broken >= MAX_FAILURES:  # a load that breaks may keep its blocks for ever
+            return hit
         nothing = Matched(0)
-        matched = self._ask(nothing, self._connector.matched_tokens, self._view(request), hit.num_tokens)
+        matched = self._ask(nothing, ask_match, self._connector, self._view(request), hit.num_tokens)
         if matched.num_tokens is None:
             return None
         # At least one token is computed, or there would be nothing to sample from.
@@ -145,7 +155,7 @@ class KVTransfers:
 
     def with_metadata(self, scheduled: SchedulerOutput) -> SchedulerOutput:
         """The step, with what the connector tells its workers."""
-        metadata = self._ask(None, self._connector.build_metadata, scheduled)
+        metadata = self._ask(None, ask_metadata, self._connector, scheduled)
         if metadata is None:
             self._lose_all()
             return scheduled
@@ -194,6 +204,7 @@ class KVTransfers:
         self._kv.cache_blocks(request)
         self._loaded[request.request_id] = request
         load.done = True
+        self._num_broken = 0
 
     def _give_up_broken(self) -> list[Load]:
         """Asynchronous loads that the connector itself dropped. Whether a worker has begun one isn't known."""
@@ -201,6 +212,10 @@ class KVTransfers:
         for load in broken:
             del self._loading[load.request.request_id]
             self._keep(self._abandoned, load.request)
+        if broken:
+            self._num_broken += 1
+            if self._num_broken == MAX_FAILURES:
+                _log.error("KV connector %s isn't asked for loads any more: they keep breaking", self._name)
         return broken
 
     def recomputes(self, load: Load) -> bool:
@@ -222,7 +237,7 @@ class KVTransfers:
         view = self._views.pop(request_id, None)
         if view is None:
             return _NO_PARAMS
-        finished = self._ask(NOTHING_LEFT_TO_SEND, self._connector.request_finished, view, reason)
+        finished = self._ask(NOTHING_LEFT_TO_SEND, ask_end, self._connector, view, reason)
         if finished.defer_free:
             self._keep(self._sending, request)
         return _NO_PARAMS if finished.params is None else {"kv_transfer_params": finished.params}
@@ -285,16 +300,20 @@ class KVTransfers:
         self._kv.pool.free(blocks[::-1])
 
     def _ask(self, default: R, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        method = getattr(call, "__name__", "a call")
         try:
-            return call(*args, **kwargs)
-        except Exception:  # the plugin border: the requests concerned go on without their transfers
-            _log.exception("KV connector %s failed", type(self._connector).__name__)
+            answer = call(*args, **kwargs)
+        except (Exception, SystemExit) as error:  # the plugin border: requests go on without their transfers
+            self._failures.failed(method, error)
             return default
+        self._failures.worked(method)
+        return answer
 
 
 def _always_true(call: Callable[P, None]) -> Callable[P, bool]:
     """The call as one that says that it came back."""
 
+    @wraps(call)
     def told(*args: P.args, **kwargs: P.kwargs) -> bool:
         call(*args, **kwargs)
         return True

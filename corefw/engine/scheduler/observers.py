@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from corefw.interfaces.hooks.scheduling import ObservedStep, SchedulerObserver, corefw_scheduler_observer
@@ -31,9 +32,9 @@ def show_step(
     """Tell them of a step that was put together."""
     seen = ObservedStep(
         step=scheduled.step,
-        num_scheduled_tokens=scheduled.num_scheduled_tokens,
-        new_request_ids=[request.request_id for request in scheduled.new_requests],
-        preempted_request_ids=scheduled.preempted_request_ids,
+        num_scheduled_tokens=MappingProxyType(scheduled.num_scheduled_tokens),
+        new_request_ids=tuple(request.request_id for request in scheduled.new_requests),
+        preempted_request_ids=tuple(scheduled.preempted_request_ids),
         finished_request_ids=scheduled.finished_request_ids,
         num_running=stats.num_running,
         num_waiting=stats.num_waiting,

@@ -201,6 +201,8 @@ class RequestBook(Scheduler):
         return self._counters.stats(len(self._running), num_waiting, self._kv.pool.usage)
 
     def reset_prefix_cache(self) -> bool:
+        if self._leases:  # an idle engine makes no step in which they would end
+            self._leases.return_due()
         done = self._kv.reset_prefix_cache()
         if done and self._transfers is not None:
             self._transfers.cache_reset()

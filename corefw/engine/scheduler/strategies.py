@@ -12,6 +12,7 @@ from corefw.errors import ConfigError, PluginError
 from corefw.interfaces.scheduler import Admission, ChunkBudget, QueueOrder, RequestView, VictimChoice
 from corefw.interfaces.selection import Rejected, Selection
 from corefw.observability.logging import get_logger
+from corefw.plugin_system.blame import told
 from corefw.plugin_system.contributions import Contribution, Guarded
 from corefw.plugin_system.discovery import CORE_DISTRIBUTION
 
@@ -94,7 +95,7 @@ def _make(name: str, setting: str, plugins: PluginManager) -> Any:
     except PluginError:
         raise
     except Exception as error:
-        raise PluginError(f"scheduler strategy {name!r} can't be made: {type(error).__name__}: {error}") from error
+        raise PluginError(f"scheduler strategy {name!r} can't be made: {told(error)}") from error
 
 
 def _record(option: str, chosen: str, setting: str, why_not: str, decides: bool, plugins: PluginManager) -> None:

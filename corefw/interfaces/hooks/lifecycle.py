@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from corefw.interfaces.hooks.marker import hookspec
-from corefw.messages.plain import joined_news, plain_problem
+from corefw.messages.plain import joined_news, plain_copy, plain_problem
 from corefw.messages.request import PlainDict
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class WorkerStep(Generic[_C]):
         """
         if problem := plain_problem(news):
             raise TypeError(f"an answer {problem}")
-        self.answers[row.request_id] = joined_news(self.answers.get(row.request_id, {}), news)
+        self.answers[row.request_id] = joined_news(self.answers.get(row.request_id, {}), plain_copy(news))
 
 
 class WorkerObserver(ABC, Generic[_C]):

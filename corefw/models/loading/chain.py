@@ -104,6 +104,10 @@ class LoadingChain:
                 reason = item.value.skip(name)
             except Exception as error:
                 raise _failed(item, "filter", name, error) from error
+            if reason is not None and not isinstance(reason, str):
+                raise PluginError(
+                    f"weight filter of plugin {item.owner} gave {reason!r} for {name!r}; it takes why it is left out, or None"
+                )
             if reason is not None:
                 return f"by plugin {item.owner}: {reason}"
         return None

@@ -12,6 +12,7 @@ from corefw.errors import ConfigError
 from corefw.interfaces.kv_connector import KVCaches, WorkerConnector, connector_setup
 from corefw.messages.kv_transfer import TransferResults
 from corefw.observability.logging import get_logger
+from corefw.plugin_system.failure_log import FailureLog
 from corefw.runtime.kv_transfer.fingerprint import layout_fingerprint
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class KVTransferSteps:
 
     def __init__(self, connector: WorkerConnector, layers: Mapping[str, object], rank: int) -> None:
         self._connector = connector
+        self._failures = FailureLog(f"KV connector {type(connector).__name__}", _log)
         self._rank = rank
         self._names = tuple(layers)
         # Layers that the step hasn't come to; None outside a step.
@@ -71,7 +73,7 @@ class KVTransferSteps:
         """End the step; its result with what the connector has to tell."""
         if self._to_come is not None:
             self._end()
-        results = self._guard(self._connector.results)
+        results = self._guard(_asked_results, self._connector)
         broken, self._broken = self._broken, False
         if results is None and not broken:
             return output
@@ -106,12 +108,25 @@ class KVTransferSteps:
         layer.register_forward_hook(after)
 
     def _guard(self, call: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
+        method = getattr(call, "__name__", "a call")
         try:
-            return call(*args, **kwargs)
-        except Exception:  # the plugin border
+            answer = call(*args, **kwargs)
+        except (Exception, SystemExit) as error:  # the plugin border
             self._broken = True
-            _log.exception("KV connector %s failed", type(self._connector).__name__)
+            self._failures.failed(method, error)
             return None
+        self._failures.worked(method)
+        return answer
+
+
+def _asked_results(connector: WorkerConnector) -> TransferResults | None:
+    """What the connector reports, checked: the scheduler counts on it."""
+    results: object = connector.results()
+    if results is None:
+        return None
+    if not isinstance(results, TransferResults):
+        raise TypeError(f"results returned {type(results).__name__}; it takes TransferResults, or None")
+    return msgspec.convert(msgspec.to_builtins(results), TransferResults)
 
 
 def make_transfer_steps(

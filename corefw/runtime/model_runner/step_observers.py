@@ -84,7 +84,7 @@ class Watcher:
 
     def finish(self, step: WorkerStep[Any], sampled: dict[str, list[int]]) -> None:
         """Tell what was sampled."""
-        token_ids = [sampled.get(row.request_id, []) for row in step.rows]
+        token_ids = [tuple(sampled.get(row.request_id, ())) for row in step.rows]
         self.observer.run("sampled", step, token_ids)
 
     def _made_context(self, request: WorkerRequest) -> tuple[Any] | None:

@@ -37,9 +37,12 @@ class ScriptedConnector(SchedulerConnector):
         self.results: list[TransferResults] = []
         self.num_resets = 0
         self.raises: set[str] = set()
+        self.nonsense: dict[str, Any] = {}
 
     def matched_tokens(self, request: KVRequest, num_local_tokens: int) -> Matched:
         self._raise_if_told("matched_tokens")
+        if "matched_tokens" in self.nonsense:
+            return cast(Matched, self.nonsense["matched_tokens"])
         return self.matches.get(request.request_id, Matched(0))
 
     def after_alloc(self, request: KVRequest, num_local_tokens: int, num_external_tokens: int) -> None:
@@ -48,6 +51,8 @@ class ScriptedConnector(SchedulerConnector):
 
     def build_metadata(self, scheduled: SchedulerOutput) -> PlainDict:
         self._raise_if_told("build_metadata")
+        if "build_metadata" in self.nonsense:
+            return cast(PlainDict, self.nonsense["build_metadata"])
         return {"step": scheduled.step}
 
     def update(self, results: TransferResults) -> None:
@@ -55,6 +60,8 @@ class ScriptedConnector(SchedulerConnector):
 
     def request_finished(self, request: KVRequest, reason: FinishReason) -> FinishedTransfer:
         self.ended.append((request.request_id, reason))
+        if "request_finished" in self.nonsense:
+            return cast(FinishedTransfer, self.nonsense["request_finished"])
         return self.endings.get(request.request_id, NOTHING_LEFT_TO_SEND)
 
     def cache_reset(self) -> None:

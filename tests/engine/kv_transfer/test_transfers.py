@@ -9,6 +9,7 @@ from corefw.interfaces.kv_connector import FinishedTransfer, Matched
 from corefw.messages.kv_transfer import TransferResults
 from corefw.messages.outputs import FinishReason
 from corefw.messages.sampling import SamplingParams
+from corefw.plugin_system.contributions import MAX_FAILURES
 from tests.engine.kv_transfer.setup import Bench, received
 from tests.engine.scheduler.setup import BLOCK_SIZE, make_request, make_scheduler
 
@@ -230,6 +231,55 @@ def test_a_connector_that_raises_costs_the_load_and_nothing_else(method: str, is
     bench.step(received("a"))
     assert bench.run()["a"][-1].finish_reason is FinishReason.LENGTH
     assert bench.num_used == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "answer"),
+    [
+        ("matched_tokens", 8),
+        ("matched_tokens", None),
+        ("matched_tokens", Matched(-4)),
+        ("matched_tokens", Matched(8.0)),  # type: ignore[arg-type]
+        ("matched_tokens", Matched("8")),  # type: ignore[arg-type]
+        ("build_metadata", None),
+        ("build_metadata", ["step"]),
+        ("request_finished", None),
+        ("request_finished", True),
+    ],
+)
+def test_a_connector_that_answers_nonsense_costs_the_load_and_nothing_else(method: str, answer: object) -> None:
+    bench = Bench()
+    bench.connector.matches["a"] = Matched(8)
+    bench.connector.nonsense[method] = answer
+    for request_id in ("a", "b"):
+        bench.scheduler.add_request(make_request(request_id, PROMPT))
+    outputs = bench.run()
+    assert [outputs[name][-1].finish_reason for name in ("a", "b")] == [FinishReason.LENGTH] * 2
+    assert bench.num_used == 0
+
+
+def test_parameters_that_can_not_be_sent_are_left_out_and_the_blocks_stay_until_they_are_sent() -> None:
+    bench = Bench()
+    bench.connector.endings["a"] = FinishedTransfer(defer_free=True, params={"address": object()})
+    bench.scheduler.add_request(make_request("a", PROMPT, params=SamplingParams(max_tokens=1)))
+    _, outputs = bench.step()
+    assert outputs[-1].extra == {}
+    assert bench.num_used == 3
+    bench.step(TransferResults(finished_sending=("a",)))
+    assert bench.num_used == 0
+
+
+def test_a_connector_whose_asynchronous_loads_keep_breaking_is_not_asked_for_more() -> None:
+    bench = Bench(num_blocks=60)
+    bench.connector.raises.add("after_alloc")
+    for index in range(12):
+        bench.connector.matches[str(index)] = Matched(8, is_async=True)
+        bench.scheduler.add_request(make_request(str(index), PROMPT, params=SamplingParams(max_tokens=1)))
+        ended = False
+        for _ in range(10):
+            ended = ended or any(output.finish_reason for output in bench.step()[1])
+        assert ended
+    assert bench.num_used == MAX_FAILURES * 2  # kept, since nobody knows whether a worker fills them
 
 
 def test_a_worker_that_raises_costs_the_loads_on_their_way() -> None:

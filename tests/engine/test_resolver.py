@@ -65,7 +65,7 @@ class Device(Platform):
     def attention_order(self) -> Sequence[str]:
         return ()
 
-    def propose(self, model: ModelInfo, explicit: frozenset[str]) -> Sequence[Proposal]:
+    def propose(self, model: ModelInfo, explicit: frozenset[str], *, interactive: bool) -> Sequence[Proposal]:
         return (Proposal("scheduler", "max_num_seqs", 7, "seven is right here"),)
 
     def runtime(self, local_rank: int) -> DeviceRuntime:

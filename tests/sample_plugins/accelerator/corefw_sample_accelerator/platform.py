@@ -44,7 +44,7 @@ class BigChipPlatform(Platform):
         """Its own kernels, then whatever else runs here."""
         return ("bigchip_flash", "torch")
 
-    def propose(self, model: ModelInfo, explicit: frozenset[str]) -> Sequence[Proposal]:
+    def propose(self, model: ModelInfo, explicit: frozenset[str], *, interactive: bool) -> Sequence[Proposal]:
         """Larger steps where there is memory for them."""
         if self._device is None or (self._device.memory_bytes or 0) < _LARGE_BYTES:
             return ()

@@ -106,7 +106,9 @@ class EngineCore:
     def reject(self, request_id: str, error: str, kind: ErrorKind = ErrorKind.ENGINE) -> None:
         """End a request that the scheduler doesn't know with an error."""
         self._pending.append(
-            EngineCoreOutput(request_id=request_id, finish_reason=FinishReason.ERROR, error=valid_text(error), error_kind=kind),
+            EngineCoreOutput(
+                request_id=request_id, finish_reason=FinishReason.ERROR, error=valid_text(error), error_kind=kind
+            ),
         )
 
     def abort(self, request_ids: Sequence[str]) -> None:

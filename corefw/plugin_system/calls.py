@@ -63,7 +63,7 @@ class PluginCalls:
             raise RequestError(f"no plugin offers {name[:80]!r}; {suggestion(name, self.names)}")
         try:
             value = handler(*args)
-        except Exception as error:  # the plugin border
+        except (Exception, SystemExit) as error:  # the plugin border
             _log.warning("the call of %s failed", name, exc_info=error)
             raise RequestError(f"{name} failed: {told(error)}"[:_MAX_ERROR_CHARS]) from error
         if problem := plain_problem(value):

@@ -12,6 +12,7 @@ from corefw.engine.llm_engine import LLMEngine
 from corefw.errors import EngineDeadError
 from corefw.interfaces.hooks.lifecycle import CoreObserver, CoreRequest, TokenSpan, corefw_core_observer
 from corefw.messages.outputs import FinishReason
+from corefw.messages.scheduling import CachedRequests, SchedulerOutput
 from corefw.plugin_system.contributions import MAX_FAILURES, Contribution
 from corefw.plugin_system.manager import PluginManager
 from corefw.plugin_system.observers import ObserverCalls
@@ -39,6 +40,12 @@ class Teller(CoreObserver[list[str]]):
     def sampled(self, request: CoreRequest, context: list[str] | None, token_ids: Sequence[int]) -> None:
         assert request.output_ids[-len(token_ids) :] == tuple(token_ids)
         self._tell(context, "sampled")
+
+    def preempted(self, request: CoreRequest, context: list[str] | None) -> None:
+        self._tell(context, "preempted")
+
+    def resumed(self, request: CoreRequest, context: list[str] | None) -> None:
+        self._tell(context, "resumed")
 
     def finished(
         self, request: CoreRequest, context: list[str] | None, reason: FinishReason, error: str | None
@@ -107,6 +114,40 @@ def test_a_request_that_is_refused_is_not_told_nor_ends_the_one_whose_id_it_took
     play(engine)
     assert len(observer.stories) == 1
     assert observer.stories["a0"].count("sampled") == 5
+
+
+def test_what_an_observer_gets_is_not_what_the_client_gets() -> None:
+    observer = Teller()
+    observer.sampled = lambda _request, _context, token_ids: seen.append(token_ids)  # type: ignore[method-assign]
+    seen: list[Sequence[int]] = []
+    engine = watched(observer)
+    engine.add_request(request("a"))
+    play(engine)
+    assert [type(token_ids) for token_ids in seen] == [tuple] * 5
+
+
+def test_a_request_that_starts_over_without_a_word_of_the_scheduler_was_preempted() -> None:
+    observer = Teller()
+    life_cycle = LifeCycle([ObserverCalls(Contribution("mine", "my-dist", "hook", observer), CoreObserver)])
+    life_cycle.added(request("a"))
+    for start, num_tokens in ((8, 2), (0, 10), (10, 1)):
+        life_cycle.scheduled(
+            SchedulerOutput(
+                step=1,
+                new_requests=[],
+                cached_requests=CachedRequests(
+                    request_ids=["a"], num_computed_tokens=[start], num_output_tokens=[0], new_block_ids=[[[]]]
+                ),
+                num_scheduled_tokens={"a": num_tokens},
+                total_num_scheduled_tokens=num_tokens,
+                finished_request_ids=[],
+                preempted_request_ids=[],
+                block_ids_to_zero=[[]],
+            )
+        )
+    assert observer.stories["a0"][1:] == [
+        "scheduled 8-10", "preempted", "resumed", "scheduled 0-10", "scheduled 10-11",
+    ]  # fmt: skip
 
 
 def test_an_id_may_come_again() -> None:

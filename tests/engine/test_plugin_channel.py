@@ -13,6 +13,7 @@ from corefw.engine.process import CoreProcess
 from corefw.errors import EngineDeadError, RequestError
 from corefw.messages.events import PluginEvent
 from corefw.plugin_system.calls import PluginCalls
+from corefw.plugin_system.events import EventQueue
 from corefw.plugin_system.manager import PluginManager
 from tests.engine.fake_engine import config, request
 from tests.sample_plugins.install import install_sample
@@ -64,6 +65,8 @@ async def test_what_goes_wrong_is_the_callers_to_read_and_the_engine_goes_on(eng
         ("remote.ehco", (), "did you mean remote.echo"),
         ("remote.echo", (object(),), "arguments has a object"),
         ("remote.bad", (), "its result has a object"),
+        ("remote.garble", (), "remote.garble failed: ValueError"),
+        ("remote.leave", (3,), "remote.leave failed: SystemExit: 3"),
         ("echo", (), "takes plugin.method"),
     ]:
         with pytest.raises(RequestError, match=message):
@@ -111,6 +114,13 @@ async def test_a_slow_reader_loses_the_oldest_events_and_knows_how_many() -> Non
         subscription.put(PluginEvent(topic="mine.a", data=index, time_s=0.0, process="worker"))
     assert (await anext(subscription)).data == 3
     assert subscription.num_dropped == 3
+
+
+def test_an_event_is_what_it_was_when_it_was_told() -> None:
+    queue, counts = EventQueue("engine_core"), {"seen": [1]}
+    queue.put("mine.counts", counts)
+    counts["seen"].append(2)
+    assert queue.take()[0][0].data == {"seen": [1]}
 
 
 def test_a_call_of_nothing_says_that_there_is_nothing() -> None:

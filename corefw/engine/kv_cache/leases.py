@@ -63,7 +63,10 @@ class Leases:
     """
 
     def __init__(
-        self, lessors: Sequence[ObserverCalls[BlockLessor]], pool: BlockPool, clock: Callable[[], float] = time.monotonic
+        self,
+        lessors: Sequence[ObserverCalls[BlockLessor]],
+        pool: BlockPool,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lessors = tuple(lessors)
         self._pool = pool

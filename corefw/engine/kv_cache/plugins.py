@@ -76,7 +76,9 @@ def _refuse_two(what: str, contributions: Sequence[Contribution[_T]], key: Calla
 def _domain(contribution: Contribution[HashKeys]) -> str:
     domain = getattr(contribution.value, "domain", None)
     if not isinstance(domain, str) or not domain:
-        raise PluginError(f"plugin {contribution.owner} brings hash keys without a domain; set domain to a text of its own")
+        raise PluginError(
+            f"plugin {contribution.owner} brings hash keys without a domain; set domain to a text of its own"
+        )
     return domain
 
 

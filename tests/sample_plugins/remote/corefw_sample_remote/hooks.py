@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,8 @@ def corefw_rpc_handlers(config: EngineConfig, process: str) -> RpcHandlers:
         "fail": _fail,
         "sleep": _sleep,
         "bad": object,
+        "garble": lambda: _fail("\udcff"),
+        "leave": sys.exit,
     }
     workers: Mapping[str, Any] = {"pid": os.getpid, "tell": TELLERS["worker"].tell}
     return core if process == "engine_core" else workers

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Installed", "every_installed", "find_installed"]
 
 _ENTRY_POINTS = "entry_points.txt"
+_MAX_BYTES = 4 * 1024 * 1024
 _SUFFIXES = (".dist-info", ".egg-info")
 # ``importlib_metadata`` adds a finder that looks where we look.
 _BACKPORT = "importlib_metadata"
@@ -56,7 +58,7 @@ def find_installed(prefix: str, path: Iterable[str] | None = None) -> Iterator[I
         path: folders to look in; ``sys.path`` when None.
     """
     seen: set[str] = set()
-    for entry in dict.fromkeys(sys.path if path is None else path):
+    for entry in _entries(path):
         yield from _new(_in_folder(entry, prefix) if os.path.isdir(entry or ".") else _elsewhere([entry], prefix), seen)  # noqa: PTH112 - a path entry may be empty
     if path is None and (finders := _other_finders()):
         yield from _new(_from_finders(finders, prefix), seen)
@@ -64,9 +66,14 @@ def find_installed(prefix: str, path: Iterable[str] | None = None) -> Iterator[I
 
 def every_installed(prefix: str, path: Iterable[str] | None = None) -> Iterator[Installed]:
     """As ``find_installed``, with those as well that are passed over, of all folders on the path."""
-    for entry in dict.fromkeys(sys.path if path is None else path):
+    for entry in _entries(path):
         if os.path.isdir(entry or "."):  # noqa: PTH112 - a path entry may be empty
             yield from (installed for _, installed in _in_folder(entry, prefix) if installed is not None)
+
+
+def _entries(path: Iterable[str] | None) -> Iterable[str]:
+    # Whatever else is in ``sys.path``, such as a Path, imports pass over, too.
+    return dict.fromkeys(entry for entry in (sys.path if path is None else path) if isinstance(entry, str))
 
 
 Found = tuple[str, "Installed | None"]
@@ -90,7 +97,8 @@ def _in_folder(entry: str, prefix: str) -> Iterator[Found]:
     # A modern metadata folder beside an old one of the same distribution counts.
     for suffix in _SUFFIXES:
         for child in children:
-            if child.lower().endswith(suffix):
+            # What an installer couldn't delete it leaves under a name that begins with a tilde.
+            if child.lower().endswith(suffix) and not child.startswith("~"):
                 yield _from_metadata(folder / child, child[: -len(suffix)], prefix)
     if entry.lower().endswith(".egg") and "EGG-INFO" in children:
         yield _from_metadata(folder / "EGG-INFO", folder.name[: -len(".egg")], prefix)
@@ -101,22 +109,30 @@ def _from_metadata(location: Path, stem: str, prefix: str) -> Found:
     name, _, rest = stem.partition("-")
     version = rest.partition("-")[0]
     entry_points = tuple(_parsed(_text(location / _ENTRY_POINTS), prefix))
-    if not entry_points:
+    if not entry_points and (version[:1].isdecimal() or not rest):
         return normalized_distribution(name), None
     if not version[:1].isdecimal():
         name, version = _stated(location, "Name") or name, _stated(location, "Version") or "unknown"
     name = normalized_distribution(name)
-    return name, Installed(name, version, location, entry_points)
+    return name, Installed(name, version, location, entry_points) if entry_points else None
 
 
 def _stated(location: Path, field: str) -> str | None:
-    header = (_text(location / "METADATA") or _text(location / "PKG-INFO")).partition("\n\n")[0]
+    return _field(_text(location / "METADATA") or _text(location / "PKG-INFO"), field)
+
+
+def _field(metadata: str, field: str) -> str | None:
+    header = metadata.replace("\r\n", "\n").partition("\n\n")[0]
     found = re.search(rf"^{field}:[ \t]*(\S+)", header, re.MULTILINE)
     return found.group(1) if found else None
 
 
 def _text(file: Path) -> str:
+    """What a file of metadata says; nothing where it can't be read, or is no file or none of metadata's size."""
     try:
+        described = file.stat()
+        if not stat.S_ISREG(described.st_mode) or described.st_size > _MAX_BYTES:
+            return ""
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
@@ -153,10 +169,11 @@ def _from_finders(finders: list[object], prefix: str) -> Iterator[Found]:
 
 
 def _from_distribution(distribution: Distribution, prefix: str) -> Found:
-    name = normalized_distribution(distribution.metadata["Name"] or "unknown")
+    header = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+    name = normalized_distribution(_field(header, "Name") or "unknown")
     entry_points = tuple(_parsed(distribution.read_text(_ENTRY_POINTS) or "", prefix))
-    installed = Installed(name, distribution.version, None, entry_points) if entry_points else None
-    return name, installed
+    version = _field(header, "Version") or "unknown"
+    return name, Installed(name, version, None, entry_points) if entry_points else None
 
 
 def _other_finders() -> list[object]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from corefw.interfaces.selection import Selection
+from corefw.plugin_system.blame import one_line
 from corefw.plugin_system.groups import GROUPS_BY_NAME
 from corefw.plugin_system.inventory import take_inventory
 from corefw.plugin_system.verdicts import State, Verdict
@@ -72,8 +73,9 @@ def explain(selections: Iterable[Selection]) -> str:
 
 def format_rows(rows: Sequence[Row]) -> str:
     """Rows as aligned columns under a heading."""
-    table = [("GROUP", "NAME", "DISTRIBUTION", "VERSION", "STATE", "REASON")]
-    table += [(r.group, r.name, r.distribution, r.version, r.state.value, r.reason) for r in rows]
+    table: list[tuple[str, ...]] = [("GROUP", "NAME", "DISTRIBUTION", "VERSION", "STATE", "REASON")]
+    cells = ((r.group, r.name, r.distribution, r.version, r.state.value, r.reason) for r in rows)
+    table += [tuple(map(one_line, line)) for line in cells]
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     aligned = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in table)
     return "\n".join(line.rstrip() for line in aligned)

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
 from corefw.config.engine_config import ServerConfig
 from corefw.errors import ConfigError, CorefwError, PluginError
@@ -57,12 +57,13 @@ def create_app(state: ServerState, endpoints: Sequence[Endpoint], layers: Plugin
     layers = PluginLayers.collect(state) if layers is None else layers
     active = [endpoint for endpoint in endpoints if _is_served(endpoint, state)]
     keys = accepted_keys(state.server_config)
-    routes = _routes(state, [mount(endpoint) for endpoint in active], endpoints, layers)
+    mounted = [mount(endpoint) for endpoint in active]
+    routes = _routes(state, mounted, endpoints, layers)
     _check_root_path(state.server_config.root_path, routes)
     protocol_servers = ProtocolServers(layers.protocol_servers, state.client)
     app = Starlette(
         routes=routes,
-        middleware=_middleware(state, keys, _public_paths(active), layers),
+        middleware=_middleware(state, keys, _public(mounted), layers),
         exception_handlers={CorefwError: handle_error, HTTPException: handle_error},
         lifespan=_lifespan(state, active, protocol_servers),
     )
@@ -84,9 +85,10 @@ def check_endpoints(endpoints: Sequence[Endpoint], config: ServerConfig) -> None
         PluginError, ConfigError: see ``create_app``.
     """
     active = [endpoint for endpoint in endpoints if _has_task(endpoint, TASKS)]
-    _public_paths(active)
+    mounted = [mount(endpoint) for endpoint in active]
+    _public(mounted)
     overriding = config.allow_route_override  # whether all of them are there is known with the other layers
-    _check_root_path(config.root_path, arrange([mount(endpoint) for endpoint in active], overriding, overriding))
+    _check_root_path(config.root_path, arrange(mounted, overriding, overriding))
 
 
 def _has_task(endpoint: Endpoint, tasks: frozenset[str]) -> bool:
@@ -112,7 +114,7 @@ def _routes(
 
 
 def _middleware(
-    state: ServerState, keys: Sequence[str], public_paths: frozenset[str], layers: PluginLayers
+    state: ServerState, keys: Sequence[str], public: frozenset[tuple[str, str]], layers: PluginLayers
 ) -> list[Middleware]:
     """Outermost first: whatever is answered further in has an id, a line in the log and headers for other origins."""
     config = state.server_config
@@ -123,7 +125,7 @@ def _middleware(
         Middleware(ErrorBarrier),
         *([Middleware(RootPath, root_path=config.root_path)] if config.root_path else []),
         Middleware(HttpMetrics, metrics=state.metrics),
-        Middleware(Authentication, keys=keys, public_paths=public_paths),
+        Middleware(Authentication, keys=keys, public=public),
         Middleware(BodyLimit, max_body_bytes=config.max_body_bytes, max_total_bytes=config.total_body_bytes),
         *layers.as_middleware(),
     ]
@@ -138,13 +140,17 @@ def _check_root_path(root_path: str, routes: Sequence[BaseRoute]) -> None:
             )
 
 
-def _public_paths(endpoints: Sequence[Endpoint]) -> frozenset[str]:
-    public: frozenset[str] = frozenset()
-    for endpoint in endpoints:
+def _public(mounted: Sequence[Mounted]) -> frozenset[tuple[str, str]]:
+    """Method and path of what needs no key: what built-ins serve on their public paths, and nothing else there."""
+    public: set[tuple[str, str]] = set()
+    for each in mounted:
+        endpoint = each.endpoint
         if endpoint.public_paths and not is_builtin(endpoint):
             raise PluginError(f"endpoint {endpoint.name!r} declares public paths; only built-in endpoints may have any")
-        public |= endpoint.public_paths
-    return public
+        for route in each.routes:
+            if isinstance(route, Route) and route.path in endpoint.public_paths:
+                public |= {(method, route.path) for method in route.methods or ()}
+    return frozenset(public)
 
 
 def _lifespan(

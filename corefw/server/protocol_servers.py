@@ -14,6 +14,8 @@ from corefw.plugin_system.contributions import Contribution
 
 __all__ = ["ProtocolServers"]
 
+_CANCELLED_S = 1.0
+
 logger = logging.getLogger(__name__)
 
 
@@ -49,7 +51,7 @@ class ProtocolServers:
         """Let them drain. May be called again."""
         if self._stopping is None:
             self._stopping = {
-                asyncio.create_task(server.value.stop(), name=f"stop {server.owner}"): server.owner
+                asyncio.create_task(_stop(server.value), name=f"stop {server.owner}"): server.owner
                 for server in self._started
             }
 
@@ -62,8 +64,13 @@ class ProtocolServers:
         for task in late:
             logger.warning("the protocol server of plugin %s didn't stop in %g s", self._stopping[task], limit_s)
             task.cancel()
-        for owner, error in zip(
-            self._stopping.values(), await asyncio.gather(*self._stopping, return_exceptions=True), strict=True
-        ):
-            if isinstance(error, Exception):
+        if late:  # one may go on all the same; the process ends then without it
+            await asyncio.wait(late, timeout=_CANCELLED_S)
+        for task, owner in self._stopping.items():
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 logger.error("the protocol server of plugin %s failed while it stopped", owner, exc_info=error)
+
+
+async def _stop(server: ProtocolServer) -> None:
+    # In a task from its first line on: what isn't a coroutine function, too, fails there alone.
+    await server.stop()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -42,6 +44,55 @@ def test_a_name_with_a_dash_in_a_folders_name_is_looked_up_inside(tmp_path: Path
     odd = (tmp_path / "odd-2.0.dist-info").rename(tmp_path / "odd-thing-2.0.dist-info")
     (odd / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-thing\nVersion: 2.0\n\nbody\n", encoding="utf-8")
     assert found(tmp_path) == [("odd-thing", "2.0")]
+
+
+def test_a_folders_name_that_says_no_version_stands_for_no_other_distribution(tmp_path: Path) -> None:
+    write_metadata(tmp_path, "odd", "2.0", GROUPS)
+    other = tmp_path / "odd-thing-1.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-thing\nVersion: 1.0\n", encoding="utf-8")
+    (tmp_path / "first").mkdir()
+    other.rename(tmp_path / "first" / other.name)
+    assert found(tmp_path / "first", tmp_path) == [("odd", "2.0")]
+
+
+def test_what_an_installer_could_not_delete_is_no_distribution(tmp_path: Path) -> None:
+    write_metadata(tmp_path, "thing", "1.0", GROUPS)
+    shutil.copytree(tmp_path / "thing-1.0.dist-info", tmp_path / "~hing-0.9.dist-info")
+    assert found(tmp_path) == [("thing", "1.0")]
+
+
+def test_what_is_no_file_of_metadata_is_not_read(tmp_path: Path) -> None:
+    for name in ("pipe", "folder", "huge", "binary"):
+        write_metadata(tmp_path, name, "1.0", GROUPS)
+        file = tmp_path / f"{name}-1.0.dist-info" / "entry_points.txt"
+        text = file.read_bytes()
+        file.unlink()
+        if name == "pipe":
+            os.mkfifo(file)
+        elif name == "folder":
+            file.mkdir()
+        elif name == "huge":
+            file.write_bytes(text + b"\n" * 5_000_000)
+        else:
+            file.write_bytes(b"\xff\xfe\0\n" + text)
+    assert found(tmp_path) == [("binary", "1.0")]
+
+
+def test_what_imports_pass_over_on_the_path_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_metadata(tmp_path, "thing", "1.0", GROUPS)
+    monkeypatch.setattr(sys, "path", [tmp_path / "nowhere", b"bytes", str(tmp_path), tmp_path])
+    assert [one.name for one in find_installed("corefw.")] == ["thing"]
+
+
+def test_metadata_in_a_zip_file_may_lack_its_main_file(tmp_path: Path) -> None:
+    archive = tmp_path / "all.zip"
+    with zipfile.ZipFile(archive, "w") as out:
+        out.writestr("bare-1.0.dist-info/entry_points.txt", "[corefw.general_plugins]\nthing = thing\n")
+    (tmp_path / "torn.zip").write_bytes(b"PK\x03\x04 torn")
+    assert found(tmp_path / "torn.zip", archive) == [("unknown", "unknown")]
 
 
 def test_an_egg_folder_on_the_path_is_found(tmp_path: Path) -> None:

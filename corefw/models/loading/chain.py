@@ -106,7 +106,7 @@ class LoadingChain:
                 raise _failed(item, "filter", name, error) from error
             if reason is not None and not isinstance(reason, str):
                 raise PluginError(
-                    f"weight filter of plugin {item.owner} gave {reason!r} for {name!r}; it has to say why the tensor is "
+                    f"weight filter of plugin {item.owner} gave {reason!r} for {name!r}; it has to say why a tensor is "
                     "left out, or None"
                 )
             if reason is not None:

@@ -64,6 +64,13 @@ def test_filters_come_first_and_transforms_follow_one_another() -> None:
     )
 
 
+def test_a_filter_that_does_not_say_why_stops_the_load() -> None:
+    careless = Without("b")
+    careless.skip = lambda _name: False  # type: ignore[assignment, method-assign, return-value]
+    with pytest.raises(PluginError, match="filter of plugin dist/f gave False for 'a'"):
+        listed(LoadingChain([by("f", careless)], []), "a", "b")
+
+
 def test_a_transform_drops_splits_and_adds_and_the_next_one_sees_what_it_made() -> None:
     def split(name: str, tensor: torch.Tensor) -> Pairs:
         return [] if name == "a" else [(f"{name}1", tensor), (f"{name}2", tensor)]

@@ -98,7 +98,7 @@ def _check_operator_settings(args: UserArgs, server_config: ServerConfig) -> Non
 def _check_endpoints(plugins: PluginManager, server_config: ServerConfig) -> None:
     from corefw.server.app import check_endpoints
 
-    check_endpoints([plugin.value() for plugin in plugins.load_all("endpoint_plugins")], server_config)
+    check_endpoints([plugin.create() for plugin in plugins.load_all("endpoint_plugins")], server_config)
 
 
 def _end_start(number: int, _: object) -> None:

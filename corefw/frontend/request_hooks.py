@@ -76,7 +76,7 @@ class _Called(Generic[T]):
             return call(*args, **kwargs)
         except (RequestError, CapacityError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             logger.exception("plugin %s failed on a request, which fails with it", self.owner)
             raise EngineError(f"plugin {self.owner} failed on this request; the log has the details") from error
 
@@ -239,7 +239,10 @@ def _edited(editor: ChatEditor, draft: ChatDraft) -> ChatDraft:
 
 def _verdict(validator: RequestValidator, request: GenerationRequest) -> Refusal | None:
     refusal = validator.validate(request)
-    return None if refusal is None else _checked(refusal, Refusal)
+    if refusal is None:
+        return None
+    _checked(_checked(refusal, Refusal).reason, str)
+    return refusal
 
 
 def _begun(transformer: OutputTransformer, request: GenerationRequest, index: int) -> OutputTransform | None:

@@ -92,12 +92,13 @@ class ErrorBarrier:
             await self._app(scope, receive, noting_send)
         except ClientDisconnect:
             return
-        except Exception as error:
+        except (Exception, SystemExit) as raised:  # a handler that asks for the end is answered like one that fails
+            error = raised if isinstance(raised, Exception) else RuntimeError("a handler asked the process to end")
             request_id = request_id_of(scope)
             if not isinstance(error, CorefwError):
                 logger.exception("request %s failed unexpectedly", request_id)
             if started:
-                raise  # the server below closes the connection, which tells the client that the answer is torn
+                raise error  # the server below closes the connection: the client knows then that the answer is torn
             await error_response(error, request_id)(scope, receive, send)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,10 +11,12 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute, compile_p
 
 from corefw.errors import ConfigError, PluginError
 from corefw.interfaces.endpoint import Endpoint
+from corefw.plugin_system.blame import told
 from corefw.plugin_system.names import suggestion
 
 __all__ = ["Mounted", "arrange", "is_builtin", "mount", "prefix_of"]
 
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _BUILTINS = "corefw.builtins."
 _ANY = frozenset({"*"})
 _WEBSOCKET = frozenset({"WEBSOCKET"})
@@ -36,9 +39,17 @@ def prefix_of(endpoint: Endpoint) -> str:
     """What stands before the paths of its routes: what it declares, else ``/plugins/<name>``.
 
     Raises:
-        PluginError: the declared prefix can't be one.
+        PluginError: the endpoint's name or the prefix that it declares can't be one.
     """
-    prefix = f"/plugins/{endpoint.name}" if endpoint.prefix is None else endpoint.prefix
+    name = getattr(endpoint, "name", None)
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise PluginError(
+            f"{type(endpoint).__module__}:{type(endpoint).__qualname__} is called {name!r:.80}; an endpoint's name is of "
+            "letters, digits, - and _"
+        )
+    prefix = f"/plugins/{name}" if endpoint.prefix is None else endpoint.prefix
+    if not isinstance(prefix, str):
+        raise PluginError(f"endpoint {name!r} declares a {type(prefix).__name__} as its prefix, not a text")
     if prefix and (not prefix.startswith("/") or prefix.endswith("/") or set(prefix) & set("{}?#")):
         raise PluginError(
             f"endpoint {endpoint.name!r} declares the prefix {prefix[:80]!r}; one begins with / and doesn't end with "
@@ -48,9 +59,17 @@ def prefix_of(endpoint: Endpoint) -> str:
 
 
 def mount(endpoint: Endpoint) -> Mounted:
-    """Its routes under its prefix. The objects that the endpoint made stay as they are."""
+    """Its routes under its prefix. The objects that the endpoint made stay as they are.
+
+    Raises:
+        PluginError: name, prefix or routes aren't what they have to be.
+    """
     prefix = prefix_of(endpoint)
-    return Mounted(endpoint, tuple(_under(prefix, route, endpoint) for route in endpoint.routes()))
+    try:
+        routes = tuple(endpoint.routes())
+    except Exception as error:
+        raise PluginError(f"endpoint {endpoint.name!r} can't give its routes: {told(error)}") from error
+    return Mounted(endpoint, tuple(_under(prefix, route, endpoint) for route in routes))
 
 
 def arrange(mounted: Sequence[Mounted], overriding: Sequence[str], other_names: Sequence[str] = ()) -> list[BaseRoute]:
@@ -62,10 +81,12 @@ def arrange(mounted: Sequence[Mounted], overriding: Sequence[str], other_names: 
         other_names: what else the operator may name there.
 
     Raises:
-        PluginError: two endpoints want one route, and nobody said which gets it.
+        PluginError: two endpoints want one route, and nobody said which gets it, or have one name.
         ConfigError: ``overriding`` names what isn't there.
     """
     names = [each.endpoint.name for each in mounted if not is_builtin(each.endpoint)]
+    if twins := sorted({name for name in names if names.count(name) > 1}):
+        raise PluginError(f"two endpoints are called {twins[0]!r}, so a permission would be for both; leave one out")
     for name in overriding:
         if name not in names and name not in other_names:
             hint = suggestion(name, [*names, *other_names])

@@ -72,7 +72,7 @@ async def run_server(
             started_s=started_s,
             tracing=tracing,
         )
-        app = create_app(state, [plugin.value() for plugin in plugins.load_all("endpoint_plugins")])
+        app = create_app(state, [plugin.create() for plugin in plugins.load_all("endpoint_plugins")])
     except BaseException:
         await engine.shutdown()
         raise

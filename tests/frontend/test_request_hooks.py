@@ -150,3 +150,15 @@ def test_after_a_failing_transform_the_text_goes_past_it_or_the_request_fails() 
     assert texts(RequestHooks(transformers=[by(Doubler())]), "a", "b", "!", "c") == "aa!c"
     with pytest.raises(EngineError, match="test/sample"):
         texts(RequestHooks(transformers=[by(StrictDoubler())]), "a", "!")
+
+
+@pytest.mark.parametrize("answer", [Refusal(5), "no", SystemExit(1)])  # type: ignore[arg-type]
+def test_a_validator_that_answers_nonsense_or_asks_for_the_end_fails_the_request(answer: object) -> None:
+    class Nonsense(RequestValidator):
+        def validate(self, request: GenerationRequest) -> Refusal | None:
+            if isinstance(answer, SystemExit):
+                raise answer
+            return answer  # type: ignore[return-value]
+
+    with pytest.raises(EngineError, match="plugin test/sample failed on this request"):
+        RequestHooks(validators=[by(Nonsense())]).check(REQUEST)

@@ -62,7 +62,10 @@ class Failing(Endpoint):
         async def fail(_: Request) -> Response:
             raise KeyError("secret detail")
 
-        return [Route("/fail", fail)]
+        async def leave(_: Request) -> Response:
+            raise SystemExit(3)
+
+        return [Route("/fail", fail), Route("/leave", leave)]
 
 
 class Living(Endpoint):
@@ -119,6 +122,12 @@ def test_an_unexpected_failure_shows_an_id_and_nothing_else(caplog: pytest.LogCa
     assert "secret" not in answer.text
     assert "KeyError" not in answer.text
     assert [record.exc_info is not None for record in caplog.records if "abc" in record.getMessage()] == [True]
+
+
+def test_a_handler_that_asks_the_process_to_end_fails_alone() -> None:
+    with serving(scripted(), endpoints=[Failing()]) as server:
+        assert server.get("/leave").status_code == 500
+        assert server.get("/health").status_code == 200
 
 
 def test_unknown_routes_and_methods_are_answered_in_the_shape_of_the_api() -> None:

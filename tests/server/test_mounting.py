@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from starlette.requests import Request
@@ -91,7 +92,27 @@ def test_a_permission_for_nobody_stops_the_start_and_names_the_nearest() -> None
         create_app(state, [Mine(None)])
 
 
-@pytest.mark.parametrize("prefix", ["own", "/own/", "/{x}"])
-def test_a_prefix_that_cannot_be_one_is_refused(prefix: str) -> None:
-    with pytest.raises(PluginError, match="'mine' declares the prefix"):
+def test_two_endpoints_of_one_name_are_refused_since_a_permission_would_be_for_both() -> None:
+    with pytest.raises(PluginError, match="two endpoints are called 'mine'"):
+        create_app(make_state(scripted()), [Mine("/a"), Mine("/b")])
+
+
+@pytest.mark.parametrize("name", ["", "a/../b", "{x}", "a b", None])
+def test_a_name_that_cannot_be_part_of_a_path_is_refused(name: object) -> None:
+    mine = Mine(None, Route("/a", _answer))
+    mine.name = name  # type: ignore[misc, assignment]
+    with pytest.raises(PluginError, match="test_mounting:Mine is called"):
+        create_app(make_state(scripted()), [mine])
+
+
+def test_an_endpoint_that_fails_to_give_its_routes_is_named() -> None:
+    mine = Mine(None)
+    mine._routes = None  # type: ignore[assignment]
+    with pytest.raises(PluginError, match="'mine' can't give its routes: TypeError"):
+        create_app(make_state(scripted()), [mine])
+
+
+@pytest.mark.parametrize("prefix", ["own", "/own/", "/{x}", 5])
+def test_a_prefix_that_cannot_be_one_is_refused(prefix: Any) -> None:
+    with pytest.raises(PluginError, match="'mine' declares "):
         create_app(make_state(scripted()), [Mine(prefix, Route("/a", _answer))])

@@ -29,7 +29,7 @@ OpenLLM = Callable[..., LLM]
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("site")
-    for sample in ("file_connector", "kv_policies"):
+    for sample in ("file_connector", "kv_policies", "weights"):
         install_sample(sample, folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("VLLM_PLUGINS", raising=False)
@@ -92,6 +92,15 @@ def test_blocks_outlive_the_engine_and_give_the_same_tokens(
             assert usage(llm) == 0
         kept = [min(len(prompt) // 16 * 16, len(prompt) - 1) for prompt in PROMPTS]
         assert cached == (kept if is_second else [0] * len(PROMPTS))
+
+
+def test_blocks_of_other_weights_are_not_used(open_llm: OpenLLM, tmp_path: Path) -> None:
+    cached = []
+    for plugins, scale in (("file", None), ("file,weights", 2.0), ("file,weights", 3.0), ("file,weights", 2.0)):
+        settings = {"plugin_config": {"weights": {"head_scale": scale}}} if scale else {}
+        with open_llm(plugins=plugins, **connected(tmp_path, "sync"), **settings) as llm:
+            cached.append([result.num_cached_tokens > 0 for result in llm.generate(PROMPTS[:1], GREEDY)])
+    assert cached == [[False], [False], [False], [True]]
 
 
 @pytest.mark.parametrize("share", [0.3, 1.0])

@@ -26,7 +26,7 @@ def layout_fingerprint(
     """Equal in two engines, or two runs of one, whose pages can be exchanged: 32 hexadecimal digits.
 
     The weights count by their files' sizes and samples of their bytes, since hashing all of a large model takes
-    minutes. Where the files lie doesn't matter.
+    minutes. Where the files lie doesn't matter. Plugins count by the engine's fingerprint: they may change weights.
     """
     info = config.model_info
     layers = {
@@ -34,6 +34,7 @@ def layout_fingerprint(
         for name, spec in specs.items()
     }
     described = {
+        "engine": config.fingerprint,
         "architecture": info.architecture,
         "config": info.hf_config,
         "dtype": config.dtype,

@@ -115,7 +115,7 @@ def fill_section(kind: type[Any], plugin: str, settings: Mapping[str, PluginSett
         values[name] = _typed(setting, fields[name].hint)
     try:
         return kind(**values)
-    except (ValueError, TypeError) as error:
+    except Exception as error:  # a plugin's own check
         written = ", ".join(setting.label for setting in settings.values())
         raise ConfigError(f"{written}: plugin {plugin} refuses its settings: {error}") from error
 
@@ -139,6 +139,8 @@ def _typed(setting: PluginSetting, hint: Any) -> Any:
         return msgspec.convert(setting.value, hint, strict=True)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise ConfigError(f"{setting.label}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{setting.label} is nested too deeply") from None
 
 
 def _from_text(text: str, hint: Any) -> Any:

@@ -15,8 +15,11 @@ __all__ = ["HIDDEN", "Redactor"]
 HIDDEN = "(set)"
 
 _SECRET_NAME = re.compile(
-    r"(?:^|[^a-z])(?:api_?key|key|token|secret|password|passwd|credentials?|auth)$", re.IGNORECASE
+    r"(?:^|[^a-z])(?:api_?keys?|keys?|token|(?:access|api|auth|bearer)_?tokens|secrets?|passwords?|passwd|pwd|"
+    r"passphrases?|credentials?|auth|authorization|cookie)$",
+    re.IGNORECASE,
 )
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _QUERY = re.compile(r"([?&][^=&\s]*(?:key|token|secret|password|signature|sig)=)[^&\s]+", re.IGNORECASE)
 _JSON = re.compile(r"""(["'][^"']*(?:key|token|secret|password)["']\s*:\s*["'])[^"']+""", re.IGNORECASE)
@@ -35,8 +38,8 @@ class Redactor:
 
     def __init__(self, args: UserArgs, more: Iterable[str] = ()) -> None:
         self._secret_keys = frozenset(_secret_keys())
-        given = [value for key, value in args.values.items() if self._is_secret(key)]
-        values = {text for value in (*given, *more) for text in _texts(value) if len(text) >= _SHORTEST}
+        values = {text for value in (*self._secrets(args.values), *more) for text in _texts(value)}
+        values = {text for text in values if len(text) >= _SHORTEST}
         self._values = sorted(values, key=len, reverse=True)
 
     def settings(self, args: UserArgs) -> dict[str, Any]:
@@ -63,8 +66,17 @@ class Redactor:
             text = pattern.sub(rf"\g<1>{HIDDEN}", text)
         return _BY_LOOKS.sub(HIDDEN, _CREDENTIALS.sub(HIDDEN, text))
 
+    def _secrets(self, values: Mapping[str, Any]) -> Iterable[object]:
+        """What stands under a secret name, at any depth."""
+        for key, value in values.items():
+            plain = value.value if isinstance(value, PluginSetting) else value
+            if self._is_secret(str(key)):
+                yield plain
+            elif isinstance(plain, Mapping):
+                yield from self._secrets(plain)
+
     def _is_secret(self, key: str) -> bool:
-        return key in self._secret_keys or _SECRET_NAME.search(key) is not None
+        return key in self._secret_keys or _SECRET_NAME.search(_HUMP.sub("_", key)) is not None
 
 
 def _secret_keys() -> Iterable[str]:
@@ -73,9 +85,9 @@ def _secret_keys() -> Iterable[str]:
 
 
 def _texts(value: object) -> Iterable[str]:
-    if isinstance(value, PluginSetting):
-        value = value.value
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | tuple):
         yield from (item for item in value if isinstance(item, str))
+    elif isinstance(value, Mapping):
+        yield from (item for item in value.values() if isinstance(item, str))

@@ -26,8 +26,8 @@ def contained(owner: str) -> Iterator[None]:
 
     What it prints goes to standard error: standard output may be a command's result. The working directory is put back.
     What it adds to ``sys.path`` stays, but behind what was there, so that it replaces nobody's modules. A plugin can't
-    be stopped while it is loaded; one that takes long is named in the log. A copy of the process that it made by forking
-    ends here: it would go on like the original, with the same sockets. Only a child process survives a crash: see
+    be stopped while it is loaded; one that takes long is named in the log. A copy of the process that it forked ends
+    here: it would go on like the original, with the same sockets. Only a child process survives a crash: see
     ``corefw.plugin_system.probe``.
     """
     folder, path, process = _working_directory(), list(sys.path), os.getpid()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import importlib.util
 import json
@@ -74,7 +75,7 @@ def read_lock(file: Path) -> tuple[LockedDistribution, ...]:
     """
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"--plugin-lock {str(file)[:200]!r} can't be read: {error}") from None
     try:
         if document["corefw_plugin_lock"] != _FORMAT:
@@ -116,7 +117,10 @@ def distribution_files(plugins: Iterable[FoundPlugin]) -> tuple[tuple[str, Path]
     members = tuple(plugins)
     location = members[0].location
     tops = {plugin.value.partition(":")[0].strip().partition(".")[0] for plugin in members}
-    files = dict(_recorded(location)) if location is not None else {}
+    try:
+        files = dict(_recorded(location)) if location is not None else {}
+    except (OSError, ValueError, csv.Error):  # a RECORD that can't be read says nothing
+        files = {}
     if not any(name.partition("/")[0].removesuffix(".py") in tops for name in files):
         files = {name: file for top in sorted(tops) for name, file in _package_files(top)}
     return tuple(sorted(files.items()))
@@ -142,8 +146,6 @@ def _content(file: Path) -> str:
 
 
 def _recorded(location: Path) -> Iterator[tuple[str, Path]]:
-    import csv
-
     record = location / "RECORD"
     if not record.is_file():
         return

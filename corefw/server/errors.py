@@ -98,7 +98,7 @@ class ErrorBarrier:
             if not isinstance(error, CorefwError):
                 logger.exception("request %s failed unexpectedly", request_id)
             if started:
-                raise error  # the server below closes the connection: the client knows then that the answer is torn
+                raise error from None  # the server below closes the connection, which says that it is torn
             await error_response(error, request_id)(scope, receive, send)
 
 

@@ -44,7 +44,7 @@ def prefix_of(endpoint: Endpoint) -> str:
     name = getattr(endpoint, "name", None)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise PluginError(
-            f"{type(endpoint).__module__}:{type(endpoint).__qualname__} is called {name!r:.80}; an endpoint's name is of "
+            f"{type(endpoint).__module__}:{type(endpoint).__qualname__} is called {name!r:.80}; an endpoint's name has "
             "letters, digits, - and _"
         )
     prefix = f"/plugins/{name}" if endpoint.prefix is None else endpoint.prefix

@@ -26,6 +26,7 @@ __all__ = ["StatLoggers"]
 _GROUP = "stat_logger_plugins"
 _MAX_WAITING = 4096
 _MAX_CALL_S = 1.0
+_MAX_INTERVAL_S = 86_400.0
 _LAST_CALLS_S = 2.0
 
 T = TypeVar("T")
@@ -40,6 +41,9 @@ class StatLoggers:
         loggers: to be called.
         stats: the engine's newest figures; called in other threads.
         max_call_s: what takes longer counts as a failure.
+
+    Raises:
+        PluginError: one has an interval that is none.
     """
 
     def __init__(
@@ -48,6 +52,8 @@ class StatLoggers:
         stats: Callable[[], SchedulerStats],
         max_call_s: float = _MAX_CALL_S,
     ) -> None:
+        for each in loggers:
+            _check_interval(each)
         self._feeds = tuple(_Feed(each, stats, max_call_s) for each in loggers)
 
     @classmethod
@@ -57,7 +63,7 @@ class StatLoggers:
         """Those of the group, then those of hooks.
 
         Raises:
-            PluginError: one that was named can't be made.
+            PluginError: one that was named can't be made, or one has an interval that is none.
         """
         if plugins is None:
             return cls((), stats)
@@ -156,6 +162,14 @@ class _Feed:
         took_s = time.monotonic() - begin_s
         if took_s > self._max_call_s:
             raise TimeoutError(f"a call took {took_s:.1f} s; a stat logger has {self._max_call_s:g} s")
+
+
+def _check_interval(logger_of: Guarded[StatLogger]) -> None:
+    interval_s: object = logger_of.value.interval_s
+    if not isinstance(interval_s, int | float) or not 0 < interval_s <= _MAX_INTERVAL_S:
+        raise PluginError(
+            f"stat logger {logger_of.owner} has the interval_s {interval_s!r:.80}; it takes seconds, up to a day"
+        )
 
 
 def _of_group(plugins: PluginManager) -> list[Contribution[StatLogger]]:

@@ -90,6 +90,28 @@ def test_what_cannot_be_a_section_is_told_to_its_author(kind: type, said: str) -
         section_fields(kind)
 
 
+def test_what_a_section_raises_is_told_with_where_it_was_written() -> None:
+    @dataclass
+    class Fussy:
+        number: int = 3
+
+        def __post_init__(self) -> None:
+            if self.number > 3:
+                raise RuntimeError("too many")
+
+    with pytest.raises(ConfigError, match=r"--mine\.number: plugin mine refuses its settings: too many"):
+        fill_section(Fussy, "mine", {"number": PluginSetting("4", "--mine.number", is_text=True)})
+
+
+def test_a_value_nested_without_end_is_refused() -> None:
+    @dataclass
+    class Open:
+        data: dict[str, Any] = field(default_factory=dict)
+
+    with pytest.raises(ConfigError, match=r"--mine\.data is nested too deeply"):
+        fill_section(Open, "mine", {"data": PluginSetting('{"a":' + "[" * 100_000, "--mine.data", is_text=True)})
+
+
 def test_a_section_is_the_same_in_another_process() -> None:
     section = fill_section(Section, "mine", texts(number="4", names='["a"]'))
     assert restore_section(Section, msgspec.to_builtins(section)) == section

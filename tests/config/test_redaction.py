@@ -37,6 +37,20 @@ def test_a_secret_is_hidden_wherever_it_stands(text: str, shown: str) -> None:
     assert Redactor(ARGS, ["of-the-environment", "x"]).text(text) == shown
 
 
+@pytest.mark.parametrize("name", ["apiKey", "access_tokens", "hfToken", "passwords", "signing_key", "pwd", "api_keys"])
+def test_names_of_secrets_are_known_in_other_spellings(name: str) -> None:
+    args = UserArgs.from_keywords(plugin_config={"cache": {"remote": {name: "very-secret"}, name: "as-secret"}})
+    shown = str(Redactor(args).settings(args))
+    assert "very-secret" not in shown
+    assert "as-secret" not in shown
+    assert Redactor(args).text("very-secret and as-secret") == f"{HIDDEN} and {HIDDEN}"
+
+
+def test_names_that_only_sound_like_secrets_are_shown() -> None:
+    args = UserArgs.from_keywords(plugin_config={"cache": {"max_tokens": 5, "monkeys": "three", "author": "me"}})
+    assert set(map(str, Redactor(args).settings(args).values())) == {"5", "three", "me"}
+
+
 def test_a_plugins_setting_with_a_secret_name_is_hidden_by_name_and_by_value() -> None:
     args = UserArgs.from_keywords(plugin_config={"cache": {"token": "very-secret", "url": "http://there"}})
     redactor = Redactor(args)

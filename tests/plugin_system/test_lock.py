@@ -117,6 +117,7 @@ def test_bytecode_changes_no_hash(site: Site) -> None:
         "[]",
         "{}",
         '{"corefw_plugin_lock": 2, "distributions": []}',
+        "[" * 100_000,
         '{"corefw_plugin_lock": 1, "distributions": [{"name": "a", "version": "1", "hash": 3, "plugins": []}]}',
         '{"corefw_plugin_lock": 1, "distributions": [{"name": "a", "version": "1", "hash": "", "plugins": [], "x": 1}]}',  # noqa: E501
     ],

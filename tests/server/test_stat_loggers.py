@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
+from corefw.errors import PluginError
 from corefw.interfaces.stat_logger import FinishedRequest, StatLogger
 from corefw.messages.outputs import SchedulerStats
 from corefw.plugin_system.contributions import Contribution, Guarded
@@ -36,6 +39,16 @@ class Slow(StatLogger):
 
 def guarded(logger: StatLogger) -> Guarded[StatLogger]:
     return Guarded(Contribution("slow", "test", "stat_logger_plugins", logger))
+
+
+@pytest.mark.parametrize("interval_s", ["1", None, 0, float("nan"), float("inf")])
+def test_an_interval_that_is_none_stops_the_start(interval_s: object) -> None:
+    class Odd(StatLogger):
+        pass
+
+    Odd.interval_s = interval_s  # type: ignore[assignment]
+    with pytest.raises(PluginError, match="test/slow has the interval_s"):
+        StatLoggers([guarded(Odd())], SchedulerStats)
 
 
 async def test_who_tells_never_waits_and_what_is_too_much_is_left_out() -> None:

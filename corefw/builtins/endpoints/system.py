@@ -11,14 +11,18 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 import corefw
+from corefw import env
+from corefw.config.args import UserArgs
+from corefw.config.redaction import Redactor
 from corefw.interfaces.endpoint import Endpoint
 from corefw.plugin_system.groups import Process
 from corefw.plugin_system.process_report import PluginSummary, Quarantine, ReportedSelection, summaries
+from corefw.server.api_keys import accepted_keys
 from corefw.server.errors import error_response
 from corefw.server.json_request import json_response
 from corefw.server.openapi import Operation, fragment
 from corefw.server.request_id import request_id_of
-from corefw.server.state import state_of
+from corefw.server.state import ServerState, state_of
 
 __all__ = ["SystemEndpoint"]
 
@@ -123,14 +127,31 @@ async def _plugins(request: Request) -> Response:
     problem = state.plugin_states.core_problem
     decisions = (*state.config.decisions, *state.engine.plan.decisions)
     return json_response(
-        PluginsReport(
-            plugins=list(summaries(reports)),
-            selections=[_selection(told.process, selection) for told in reports for selection in told.selections],
-            quarantined=[_quarantine(told.process, item) for told in reports for item in told.quarantined],
-            decisions=[Decision(what=what, chosen=chosen, why=why) for what, chosen, why in decisions],
-            missing_processes={} if problem is None else {Process.ENGINE_CORE: problem},
+        _without_secrets(
+            state,
+            PluginsReport(
+                plugins=list(summaries(reports)),
+                selections=[_selection(told.process, selection) for told in reports for selection in told.selections],
+                quarantined=[_quarantine(told.process, item) for told in reports for item in told.quarantined],
+                decisions=[Decision(what=what, chosen=chosen, why=why) for what, chosen, why in decisions],
+                missing_processes={} if problem is None else {Process.ENGINE_CORE: problem},
+            ),
         )
     )
+
+
+def _without_secrets(state: ServerState, report: PluginsReport) -> PluginsReport:
+    """Reasons are texts of plugins and of errors, which may repeat what they were given."""
+    redactor = Redactor(UserArgs({"server.api_key": tuple(accepted_keys(state.server_config))}), env.secrets())
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, str):
+            return redactor.text(value)
+        if isinstance(value, dict):
+            return {key: shown(item) for key, item in value.items()}
+        return [shown(item) for item in value] if isinstance(value, list) else value
+
+    return msgspec.convert(shown(msgspec.to_builtins(report)), PluginsReport)
 
 
 def _selection(process: str, selection: ReportedSelection) -> SelectionReport:

@@ -42,13 +42,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace) -> int:
     """Print the findings; 1 when there is something to mend."""
+    from corefw.config.redaction import Redactor
     from corefw.plugin_system.doctor import examine
 
     if not namespace.timeout > 0:
         raise ConfigError(f"--timeout must be more than 0 seconds, got {namespace.timeout:g}")
     section = UserArgs.from_namespace(namespace).section("plugins")
     examination = examine(section.get("plugins"), namespace.timeout, _project(namespace.project))
-    findings = [*examination.findings, *(_server_findings(namespace) if namespace.url else ())]
+    redactor = Redactor(UserArgs({}), [*env.secrets(), *([namespace.api_key] if namespace.api_key else [])])
+    findings = [
+        dataclasses.replace(finding, what=redactor.text(finding.what))
+        for finding in (*examination.findings, *(_server_findings(namespace) if namespace.url else ()))
+    ]
     if namespace.json:
         print(json.dumps(_as_json(examination, findings), indent=2))
     else:

@@ -65,6 +65,17 @@ def test_the_report_tells_which_plugins_are_in_use() -> None:
     assert rows["platform_plugins", first]["reason"] == "asked first"
 
 
+def test_the_report_has_no_secrets_that_reasons_repeat() -> None:
+    decision = ("model", "https://me:pass@hub.example/m", "asked with the-server-key")
+    config = dataclasses.replace(engine_config(), decisions=(decision,))
+    manager = PluginManager.discover("")
+    manager.record(Selection("cache", "remote", "token hf_abcdefghijklmnopqrst works", (Rejected("auth", "no door"),)))
+    with serving(scripted(config=config), plugins=manager, api_key=("the-server-key",)) as server:
+        answer = server.get("/plugins", headers={"authorization": "Bearer the-server-key"})
+    assert [text for text in ("pass@", "the-server-key", "hf_a") if text in answer.text] == []
+    assert answer.json()["selections"][0]["rejected"] == {"auth": "no door"}
+
+
 def test_the_report_has_the_decisions_of_configuration_and_core() -> None:
     config = dataclasses.replace(engine_config(), decisions=(("dtype", "float32", "the checkpoint's"),))
     plan = dataclasses.replace(scripted().plan, decisions=(("attention", "naive", "the only one"),))

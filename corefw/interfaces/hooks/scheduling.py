@@ -24,8 +24,8 @@ class ObservedStep:
         num_scheduled_tokens: by request id.
         new_request_ids: requests that begin or come back in this step.
         preempted_request_ids: requests that had to give way in it.
-        finished_request_ids: requests that workers forget: ended since the step before, or starting over because their KV
-            couldn't be loaded. After a step that failed, those of it come again.
+        finished_request_ids: requests that workers forget: they ended since the step before, or start over because
+            their KV couldn't be loaded. After a step that failed, those of it come again.
         num_running: requests that hold a slot.
         num_waiting: requests that wait, those that are blocked on something included.
         kv_usage: share of the KV blocks in use.

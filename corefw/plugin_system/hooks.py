@@ -77,5 +77,7 @@ def _refuse_unmarked(name: str, module: object) -> None:
             continue
         if attribute not in HOOKS:
             raise PluginError(f"{name} implements an unknown hook {attribute}; {suggestion(attribute, HOOKS)}")
+        if value is HOOKS[attribute]:  # the specification, imported
+            continue
         if not hasattr(value, f"{PROJECT}_impl"):
             raise PluginError(f"{name}: {attribute} isn't marked with @hookimpl, so it would never be called")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+from collections.abc import Callable
 
 import pytest
 
@@ -304,3 +305,14 @@ def test_one_name_in_two_distributions_is_told_once_both_may_load(site: Site) ->
     assert "echo" not in PluginManager.discover().names("endpoint_plugins")
     with pytest.raises(PluginError, match=r"2 plugins of endpoint_plugins are called 'echo'"):
         PluginManager.discover("echo")
+
+
+def test_a_hook_module_may_have_imported_specifications(site: Site, write_module: Callable[[str, str], None]) -> None:
+    source = (
+        "from corefw.interfaces.hooks.http import *\nfrom corefw.interfaces.hooks.process import corefw_loaded as spec\n"
+        "from corefw.sdk.plugins import hookimpl\n\n\n@hookimpl\ndef corefw_loaded(process):\n    print(process)\n"
+    )
+    write_module("star", source)
+    site.metadata("star", "1", {"corefw.general_plugins": {"star": "star"}})
+    code = PREPARE + "print([p.name for p in PluginManager.discover('star').load_general('cli')])"
+    assert site.output(code) == "['star']"

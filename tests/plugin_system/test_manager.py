@@ -309,7 +309,7 @@ def test_one_name_in_two_distributions_is_told_once_both_may_load(site: Site) ->
 
 def test_a_hook_module_may_have_imported_specifications(site: Site, write_module: Callable[[str, str], None]) -> None:
     source = (
-        "from corefw.interfaces.hooks.http import *\nfrom corefw.interfaces.hooks.process import corefw_loaded as spec\n"
+        "from corefw.interfaces.hooks.http import *\n"
         "from corefw.sdk.plugins import hookimpl\n\n\n@hookimpl\ndef corefw_loaded(process):\n    print(process)\n"
     )
     write_module("star", source)

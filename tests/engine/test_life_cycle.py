@@ -117,10 +117,13 @@ def test_a_request_that_is_refused_is_not_told_nor_ends_the_one_whose_id_it_took
 
 
 def test_what_an_observer_gets_is_not_what_the_client_gets() -> None:
-    observer = Teller()
-    observer.sampled = lambda _request, _context, token_ids: seen.append(token_ids)  # type: ignore[method-assign]
     seen: list[Sequence[int]] = []
-    engine = watched(observer)
+
+    class Keeper(CoreObserver[None]):
+        def sampled(self, request: CoreRequest, context: None, token_ids: Sequence[int]) -> None:
+            seen.append(token_ids)
+
+    engine = watched(Keeper())
     engine.add_request(request("a"))
     play(engine)
     assert [type(token_ids) for token_ids in seen] == [tuple] * 5

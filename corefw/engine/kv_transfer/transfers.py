@@ -28,6 +28,7 @@ from corefw.messages.kv_transfer import TransferResults
 from corefw.observability.logging import get_logger
 from corefw.plugin_system.contributions import MAX_FAILURES
 from corefw.plugin_system.failure_log import FailureLog
+from corefw.plugin_system.making import made_by_plugin
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
@@ -270,8 +271,13 @@ class KVTransfers:
         yield from self._loaded.values()
 
     def receive_handshakes(self, handshakes: Sequence[PlainDict | None]) -> None:
-        """Tell the connector what its workers say at the start."""
-        self._connector.receive_handshakes(handshakes)
+        """Tell the connector what its workers say at the start.
+
+        Raises:
+            PluginError: it can't go on from there.
+        """
+        what = f"KV connector {self._name}"
+        made_by_plugin(what, type(None), self._connector.receive_handshakes, handshakes)
 
     def cache_reset(self) -> None:
         """Tell the connector that the prefix cache was emptied."""
@@ -335,4 +341,6 @@ def make_transfers(
     connector: type[KVConnector] = plugins.get("kv_connectors", settings.kv_connector, setting="--kv-connector")
     setup = connector_setup(connector, config, plan, block_sizes)
     rule = FailureRule.collect(settings.kv_load_failure_policy, plugins)
-    return KVTransfers(connector.scheduler(setup), kv, block_sizes, setup.num_ranks, rule)
+    what = f"KV connector {settings.kv_connector!r}"
+    half = made_by_plugin(what, SchedulerConnector, connector.scheduler, setup)
+    return KVTransfers(half, kv, block_sizes, setup.num_ranks, rule)

@@ -13,6 +13,7 @@ from corefw.interfaces.kv_connector import KVCaches, WorkerConnector, connector_
 from corefw.messages.kv_transfer import TransferResults
 from corefw.observability.logging import get_logger
 from corefw.plugin_system.failure_log import FailureLog
+from corefw.plugin_system.making import made_by_plugin
 from corefw.runtime.kv_transfer.fingerprint import layout_fingerprint
 
 if TYPE_CHECKING:
@@ -55,8 +56,13 @@ class KVTransferSteps:
             self._hook(name, layer)
 
     def handshake(self) -> PlainDict | None:
-        """What the connector tells its other half."""
-        return self._connector.handshake()
+        """What the connector tells its other half.
+
+        Raises:
+            PluginError: it failed.
+        """
+        what = f"KV connector {type(self._connector).__name__}"
+        return made_by_plugin(what, (dict, type(None)), self._connector.handshake)
 
     def settle(self) -> None:
         """Finish a step that an error cut short, so that nothing of it touches pages any more."""
@@ -159,7 +165,9 @@ def make_transfer_steps(
         return None
     connector: type[KVConnector] = plugins.get("kv_connectors", name, setting="--kv-connector")
     setup = connector_setup(connector, config, plan, tuple(block_sizes), rank)
-    half = connector.worker(setup)
+    what = f"KV connector {name!r}"
+    half = made_by_plugin(what, WorkerConnector, connector.worker, setup)
     fingerprint = layout_fingerprint(config, backend, specs, rank, setup.num_ranks)
-    half.register_caches(KVCaches(layers=pages.raw_layers(), fingerprint=fingerprint))
+    caches = KVCaches(layers=pages.raw_layers(), fingerprint=fingerprint)
+    made_by_plugin(what, type(None), half.register_caches, caches)
     return KVTransferSteps(half, layers, rank)

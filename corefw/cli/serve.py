@@ -109,7 +109,16 @@ def _run(
     async def main() -> int:
         engine = AsyncEngine(await core.connect(lambda stage: logger.debug("core: %s", stage)))
         _log_decisions(engine.plan.decisions)
-        return await run_server(engine, prepared.renderer, prepared.plugins, config, server_config, listener, started_s)
+        return await run_server(
+            engine,
+            prepared.renderer,
+            prepared.plugins,
+            config,
+            server_config,
+            listener,
+            started_s,
+            prepared.processing,
+        )
 
     return uvloop.run(main())
 

@@ -22,6 +22,7 @@ from corefw.server.stat_loggers import StatLoggers
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig, ServerConfig
+    from corefw.frontend.io_processing import IOProcessing
     from corefw.frontend.renderer import Renderer
     from corefw.frontend.text_engine import TextEngine
     from corefw.plugin_system.manager import PluginManager
@@ -49,6 +50,7 @@ class ServerState:
         admission: places for sequences.
         sampling_defaults: what the model says where a request is silent.
         tracing: what makes spans; None where they aren't wanted.
+        processing: the IO processor; None where there is none.
     """
 
     config: EngineConfig
@@ -67,6 +69,7 @@ class ServerState:
     admission: Admission
     sampling_defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
     tracing: Tracing | None = None
+    processing: IOProcessing | None = None
 
     @classmethod
     def build(
@@ -79,6 +82,7 @@ class ServerState:
         config: EngineConfig,
         server_config: ServerConfig,
         started_s: float,
+        processing: IOProcessing | None = None,
     ) -> ServerState:
         """The state of a server for one model.
 
@@ -102,6 +106,7 @@ class ServerState:
             tracing=make_tracing(server_config),
             model_names=names,
             started_s=started_s,
+            processing=processing,
             in_flight=InFlight(server_config.request_timeout),
             admission=admission,
             sampling_defaults=SamplingDefaults.of_model(config.model, config.model_info),
@@ -116,6 +121,11 @@ class ServerState:
     def num_token_ids(self) -> int:
         """Token ids that clients may send are below: those that tokenizer and model both know."""
         return min(self.renderer.tokenizer.vocab_size, self.config.model_info.vocab_size)
+
+    @property
+    def modalities(self) -> frozenset[str]:
+        """What chats may have besides text."""
+        return frozenset() if self.processing is None else self.processing.modalities
 
     def served_name(self, asked: str | None) -> str:
         """The model's name as the client asked for it; a client that names none gets the served one.

@@ -9,7 +9,7 @@ from corefw.errors import PluginUnavailable
 from corefw.interfaces.platform import DeviceDescription, DeviceRuntime, Platform, Proposal
 
 if TYPE_CHECKING:
-    from corefw.config.model_info import ModelInfo
+    from corefw.sdk.config import ModelInfo
 
 _LARGE_BYTES = 64 * 2**30
 

@@ -8,7 +8,7 @@ from corefw.interfaces.stat_logger import FinishedRequest, StatLogger
 from corefw.sdk.plugins import get_logger, hookimpl
 
 if TYPE_CHECKING:
-    from corefw.config.engine_config import EngineConfig
+    from corefw.sdk.config import EngineConfig
 
 logger = get_logger(__name__)
 

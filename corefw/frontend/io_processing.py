@@ -246,7 +246,7 @@ def as_io_outputs(outputs: Sequence[CompletionOutput]) -> list[IOOutput]:
         IOOutput(
             text=output.text,
             token_ids=tuple(output.token_ids),
-            finish_reason=output.finish_reason,
+            finish_reason=None if output.finish_reason is None else output.finish_reason.value,
             stop_reason=output.stop_reason,
             logprobs=output.logprobs,
             extensions=output.extensions,

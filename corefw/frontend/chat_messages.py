@@ -81,7 +81,7 @@ def _part(part: Any, path: str) -> str:
         raise RequestError("a content part must be an object with a type, such as text", param=path)
     kind = part["type"]
     if kind != "text":
-        raise RequestError(refused_part(kind), param=f"{path}.type")
+        raise RequestError(refused_part(kind), param=path)
     text = part.get("text")
     if not isinstance(text, str):
         raise RequestError("a text part needs a text string", param=f"{path}.text")

@@ -24,7 +24,7 @@ __all__ = [
     "corefw_resolve_model",
 ]
 
-S = TypeVar("S")
+_S = TypeVar("_S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class PluginSettings:
     def __init__(self, sections: Mapping[type[Any], Any]) -> None:
         self._sections = dict(sections)
 
-    def of(self, kind: type[S]) -> S:
+    def of(self, kind: type[_S]) -> _S:
         """The section of that type, the one that ``corefw_config_section`` returned.
 
         Raises:
@@ -54,7 +54,7 @@ class PluginSettings:
         """
         if kind not in self._sections:
             raise PluginError(f"{kind.__name__} is no section; return it from the hook corefw_config_section")
-        section: S = self._sections[kind]
+        section: _S = self._sections[kind]
         return section
 
 

@@ -35,7 +35,7 @@ __all__ = [
     "corefw_worker_observer",
 ]
 
-C = TypeVar("C")
+_C = TypeVar("_C")
 
 
 class CoreRequest(Protocol):
@@ -82,7 +82,7 @@ class TokenSpan:
     stop: int
 
 
-class CoreObserver(ABC, Generic[C]):
+class CoreObserver(ABC, Generic[_C]):
     """Is told what the engine core does with each request. Every method may be left out.
 
     Called on the core's thread, between steps and in this order: ``make_context``, ``added``; then ``scheduled`` in
@@ -91,7 +91,7 @@ class CoreObserver(ABC, Generic[C]):
     the engine; an observer that keeps raising is quarantined. It must not block.
     """
 
-    def make_context(self, request: CoreRequest) -> C | None:
+    def make_context(self, request: CoreRequest) -> _C | None:
         """What the observer wants to keep of a request; the engine hands it to every later call.
 
         A request whose context can't be made isn't told to this observer.
@@ -99,28 +99,28 @@ class CoreObserver(ABC, Generic[C]):
         del request
         return None
 
-    def added(self, request: CoreRequest, context: C | None) -> None:
+    def added(self, request: CoreRequest, context: _C | None) -> None:
         """The scheduler took the request."""
 
-    def scheduled(self, request: CoreRequest, context: C | None, span: TokenSpan) -> None:
+    def scheduled(self, request: CoreRequest, context: _C | None, span: TokenSpan) -> None:
         """A step was put together that computes those of its tokens."""
 
-    def sampled(self, request: CoreRequest, context: C | None, token_ids: Sequence[int]) -> None:
+    def sampled(self, request: CoreRequest, context: _C | None, token_ids: Sequence[int]) -> None:
         """New output tokens; they are in ``request.output_ids`` already."""
 
-    def preempted(self, request: CoreRequest, context: C | None) -> None:
+    def preempted(self, request: CoreRequest, context: _C | None) -> None:
         """It lost its blocks and waits to be computed again."""
 
-    def resumed(self, request: CoreRequest, context: C | None) -> None:
+    def resumed(self, request: CoreRequest, context: _C | None) -> None:
         """It is computed again, from the start or from what the prefix cache still has."""
 
-    def finished(self, request: CoreRequest, context: C | None, reason: FinishReason, error: str | None) -> None:
+    def finished(self, request: CoreRequest, context: _C | None, reason: FinishReason, error: str | None) -> None:
         """It ended by itself, or with an error."""
 
-    def aborted(self, request: CoreRequest, context: C | None) -> None:
+    def aborted(self, request: CoreRequest, context: _C | None) -> None:
         """It was ended from outside: by the client, by a stop text, or with the engine."""
 
-    def closed(self, request: CoreRequest, context: C | None) -> None:
+    def closed(self, request: CoreRequest, context: _C | None) -> None:
         """The last call of a request, after whichever end, also that of the engine; the engine drops the context."""
 
 
@@ -145,7 +145,7 @@ class WorkerRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepRow(Generic[C]):
+class StepRow(Generic[_C]):
     """One request's share of a step.
 
     Attributes:
@@ -163,11 +163,11 @@ class StepRow(Generic[C]):
     first_position: int
     logits_row: int | None
     extension: PlainDict | None
-    context: C | None
+    context: _C | None
 
 
 @dataclass(slots=True, kw_only=True)
-class WorkerStep(Generic[C]):
+class WorkerStep(Generic[_C]):
     """A step of a worker, as one plugin sees it.
 
     Attributes:
@@ -177,10 +177,10 @@ class WorkerStep(Generic[C]):
     """
 
     number: int
-    rows: tuple[StepRow[C], ...]
+    rows: tuple[StepRow[_C], ...]
     answers: dict[str, PlainDict] = field(default_factory=dict)
 
-    def answer(self, row: StepRow[C], news: PlainDict) -> None:
+    def answer(self, row: StepRow[_C], news: PlainDict) -> None:
         """Send plain data back with the request's next token, under the plugin's name in ``extensions``.
 
         News of several steps are joined where they are told together: lists follow each other, dicts are joined key by
@@ -194,13 +194,13 @@ class WorkerStep(Generic[C]):
         self.answers[row.request_id] = joined_news(self.answers.get(row.request_id, {}), news)
 
 
-class WorkerObserver(ABC, Generic[C]):
+class WorkerObserver(ABC, Generic[_C]):
     """Is told what a worker computes. Every method may be left out. Called in each rank's worker, on its thread.
 
     What a method raises doesn't reach the engine; an observer that keeps raising is quarantined.
     """
 
-    def make_context(self, request: WorkerRequest) -> C | None:
+    def make_context(self, request: WorkerRequest) -> _C | None:
         """What the observer wants to keep of a request while the worker holds it.
 
         Made again when the request comes back after a preemption. A request whose context can't be made isn't among the
@@ -209,13 +209,13 @@ class WorkerObserver(ABC, Generic[C]):
         del request
         return None
 
-    def step(self, step: WorkerStep[C]) -> None:
+    def step(self, step: WorkerStep[_C]) -> None:
         """A step is about to be computed."""
 
-    def sampled(self, step: WorkerStep[C], token_ids: Sequence[Sequence[int]]) -> None:
+    def sampled(self, step: WorkerStep[_C], token_ids: Sequence[Sequence[int]]) -> None:
         """The step was computed; ``token_ids`` has the new tokens of each of its rows, often none."""
 
-    def gone(self, request_id: str, context: C | None) -> None:
+    def gone(self, request_id: str, context: _C | None) -> None:
         """The worker forgets the request: it ended, was preempted, or the worker stops."""
 
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["GRAPH_KINDS", "ModelTaps", "corefw_model_taps"]
 
-C = TypeVar("C")
+_C = TypeVar("_C")
 
 GRAPH_KINDS = frozenset({"full", "piecewise"})
 
 
-class ModelTaps(WorkerObserver[C]):
+class ModelTaps(WorkerObserver[_C]):
     """Is shown tensors at named points of the model. A worker's observer as well, with its contexts and answers.
 
     Points of the decoders that corefw ships, with T rows, one a token, unless said otherwise:
@@ -41,7 +41,7 @@ class ModelTaps(WorkerObserver[C]):
     breaks: ClassVar[frozenset[str]] = GRAPH_KINDS
 
     def show(
-        self, step: WorkerStep[C], point: str, *tensors: torch.Tensor
+        self, step: WorkerStep[_C], point: str, *tensors: torch.Tensor
     ) -> torch.Tensor | tuple[torch.Tensor, ...] | None:
         """Look at a point's tensors; called in the forward pass, never for warm-up or for scoring a prompt.
 

@@ -133,7 +133,7 @@ KINDS: dict[str, Kind] = {
         "model.py",
         "model_suite.ModelSuite",
         "A model class for corefw",
-        "--model FOLDER",
+        "FOLDER",
     ),
     "loader": _kind(
         "model_loaders",
@@ -141,7 +141,7 @@ KINDS: dict[str, Kind] = {
         "model_loader.py",
         "model_loader_suite.ModelLoaderSuite",
         "A file format of models for corefw",
-        "--model $name:FOLDER",
+        "$name:FOLDER",
         further=("source",),
         entries={"model_sources": ("$name", "source:${class_name}Folder")},
     ),
@@ -159,7 +159,7 @@ KINDS: dict[str, Kind] = {
         "model_source.py",
         "model_source_suite.ModelSourceSuite",
         "A way to name models for corefw",
-        "--model $name:FOLDER",
+        "$name:FOLDER",
     ),
     "kv-cache-spec": _kind(
         "kv_cache_specs",
@@ -167,7 +167,7 @@ KINDS: dict[str, Kind] = {
         "kv_cache.py",
         "kv_cache_spec_suite.KVCacheSpecSuite",
         "A kind of layer state for corefw",
-        "--model FOLDER",
+        "FOLDER",
     ),
     "executor": _kind(
         "executors",
@@ -191,7 +191,7 @@ KINDS: dict[str, Kind] = {
         "model.py",
         "model_suite.ModelImplementationSuite",
         "Computes models that corefw has no class for",
-        "--model-impl $name --model FOLDER",
+        "FOLDER --model-impl $name",
         further=("model",),
     ),
 }

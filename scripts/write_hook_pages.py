@@ -21,8 +21,9 @@ PAGE = ROOT / "docs" / "plugins" / "hooks.md"
 _HEAD = """\
 # Hooks
 
-What a general plugin (group `corefw.general_plugins`) may implement. A hook is called when a process starts and returns a plain
-object; nothing is asked while the engine works. Parameters that a hook doesn't need may be left out; None contributes nothing.
+What a general plugin (group `corefw.general_plugins`) may implement. A hook is called when a process starts and returns
+a plain object; nothing is asked while the engine works. Parameters that a hook doesn't need may be left out; None
+contributes nothing.
 
 This page is made of the docstrings in `corefw/interfaces/hooks` by `scripts/write_hook_pages.py`.
 """

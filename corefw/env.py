@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from corefw.errors import ConfigError
@@ -83,13 +84,19 @@ def log_level() -> str:
     return level
 
 
-def child_environment() -> dict[str, str]:
-    """The environment of a process that computes: this one's, with defaults that must be set before torch loads."""
+def child_environment(path: Sequence[str] = ()) -> dict[str, str]:
+    """The environment of a process that computes: this one's, with defaults that must be set before torch loads.
+
+    Args:
+        path: folders where the child looks for modules first.
+    """
     defaults = {} if "OMP_WAIT_POLICY" in os.environ else _IDLE_THREADS
     tunables = [entry for entry in os.environ.get(_TUNABLES, "").split(":") if entry]
     if not any(entry.startswith(f"{_HUGE_HEAP}=") for entry in tunables):
         tunables.append(f"{_HUGE_HEAP}=1")
-    return {**defaults, **os.environ, _TUNABLES: ":".join(tunables)}
+    inherited = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+    first = {"PYTHONPATH": os.pathsep.join([*path, *inherited])} if path else {}
+    return {**defaults, **os.environ, **first, _TUNABLES: ":".join(tunables)}
 
 
 def apply_child_environment() -> None:

@@ -125,7 +125,15 @@ def _run(
         engine = AsyncEngine(await core.connect(lambda stage: logger.debug("core: %s", stage)))
         _log_decisions(engine.plan.decisions)
         return await run_server(
-            engine, prepared.renderer, prepared.plugins, config, server_config, listener, started_s, tracing
+            engine,
+            prepared.renderer,
+            prepared.plugins,
+            config,
+            server_config,
+            listener,
+            started_s,
+            tracing=tracing,
+            processing=prepared.processing,
         )
 
     return uvloop.run(main())

@@ -331,6 +331,11 @@ class FrontendConfig(Section):
     control_tokens_in_content: bool = option(
         False, "let the text of a control token in a chat's messages become that token; for clients you trust"
     )
+    io_processor_plugin: str | None = option(
+        None,
+        "IO processor plugin by name, which takes requests in a form of its own; none for no such; default: the one "
+        "that the model's configuration names",
+    )
     stream_interval: int = option(
         1, "tokens between two pieces of a stream; the first one always goes out at once", low=1, high=2**20
     )

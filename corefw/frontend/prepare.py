@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from corefw.config.args import UserArgs
 from corefw.config.engine_config import EngineConfig
 from corefw.engine.resolver import resolve_config, with_tokenizer_size
+from corefw.frontend.io_processing import IOProcessing
 from corefw.frontend.renderer import Renderer
 from corefw.frontend.request_hooks import RequestHooks
 from corefw.plugin_system.manager import PluginManager
@@ -16,11 +17,12 @@ __all__ = ["Prepared", "discover_plugins", "prepare"]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Everything that the front end has before a core exists."""
+    """Everything that the front end has before a core exists; ``processing`` is None without an IO processor."""
 
     config: EngineConfig
     renderer: Renderer
     plugins: PluginManager
+    processing: IOProcessing | None = None
 
 
 def discover_plugins(args: UserArgs) -> PluginManager:
@@ -52,4 +54,5 @@ def prepare(args: UserArgs, plugins: PluginManager | None = None, *, interactive
     config = resolve_config(args, plugins, interactive=interactive)
     hooks = RequestHooks.collect(plugins, config)
     renderer = Renderer(config.model_info, config.model, config.frontend, hooks)
-    return Prepared(with_tokenizer_size(config, renderer.tokenizer.vocab_size), renderer, plugins)
+    config = with_tokenizer_size(config, renderer.tokenizer.vocab_size)
+    return Prepared(config, renderer, plugins, IOProcessing.choose(plugins, config, renderer))

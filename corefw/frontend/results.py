@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from corefw.frontend.output_processor import GenerationUpdate, TokenLogprob
 from corefw.messages.outputs import FinishReason
@@ -58,6 +59,7 @@ class RequestOutput:
         finished: whether all have ended.
         num_cached_tokens: prompt tokens taken from the prefix cache, by the first output.
         prompt_logprobs: one entry a prompt token, if the parameters ask for them; the first token has none.
+        data: for a prompt of ``data``, what the IO processor made of the outputs of all its prompts.
     """
 
     request_id: str
@@ -67,6 +69,7 @@ class RequestOutput:
     finished: bool = False
     num_cached_tokens: int = 0
     prompt_logprobs: list[TokenLogprob | None] | None = None
+    data: Any = None
 
     def add(self, update: GenerationUpdate) -> None:
         """Append an update's news to its output."""

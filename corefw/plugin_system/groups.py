@@ -215,6 +215,16 @@ _IN_USE = (
         interface="corefw.interfaces.endpoint:Endpoint",
     ),
     Group(
+        name="io_processor_plugins",
+        what="IO processor",
+        processes=_FRONT,
+        policy=_ON_NAME,
+        cardinality=_ONE,
+        description="Parses a request's own input format and shapes its output.",
+        interface="corefw.interfaces.io_processor:IOProcessor",
+        docs="docs/plugins/io_processor.md",
+    ),
+    Group(
         name="stat_logger_plugins",
         what="stat logger",
         processes=_FRONT,
@@ -296,14 +306,6 @@ _RESERVED = (
         _ON_NAME,
         _ONE,
         "Compiles the pieces of a captured model and loads them from the cache.",
-    ),
-    _reserved(
-        "io_processor_plugins",
-        "IO processor",
-        _FRONT,
-        _ON_NAME,
-        _ONE,
-        "Parses a request's own input format and shapes its output.",
     ),
     _reserved(
         "tool_parsers",

@@ -30,6 +30,7 @@ from corefw.server.tls import tls_context
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig, ServerConfig
     from corefw.engine.async_engine import AsyncEngine
+    from corefw.frontend.io_processing import IOProcessing
     from corefw.frontend.renderer import Renderer
     from corefw.observability.tracing import Tracing
     from corefw.plugin_system.manager import PluginManager
@@ -54,6 +55,7 @@ async def run_server(
     listener: Listener,
     started_s: float,
     tracing: Tracing | None = None,
+    processing: IOProcessing | None = None,
 ) -> int:
     """Serve ``engine`` with all allowed endpoints until a signal; returns the exit status.
 
@@ -71,6 +73,7 @@ async def run_server(
             server_config=server_config,
             started_s=started_s,
             tracing=tracing,
+            processing=processing,
         )
         app = create_app(state, [plugin.create() for plugin in plugins.load_all("endpoint_plugins")])
     except BaseException:

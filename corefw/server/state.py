@@ -23,6 +23,7 @@ from corefw.server.stat_loggers import StatLoggers
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig, ServerConfig
+    from corefw.frontend.io_processing import IOProcessing
     from corefw.frontend.renderer import Renderer
     from corefw.frontend.text_engine import TextEngine
     from corefw.plugin_system.manager import PluginManager
@@ -57,6 +58,7 @@ class ServerState:
         embeds_memory: room for prompts given as embeddings.
         sampling_defaults: what the model says where a request is silent.
         tracing: what makes spans; None where they aren't wanted.
+        processing: the IO processor; None where there is none.
     """
 
     config: EngineConfig
@@ -76,6 +78,7 @@ class ServerState:
     embeds_memory: EmbedsMemory
     sampling_defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
     tracing: Tracing | None = None
+    processing: IOProcessing | None = None
 
     @classmethod
     def build(
@@ -89,6 +92,7 @@ class ServerState:
         server_config: ServerConfig,
         started_s: float,
         tracing: Tracing | None = None,
+        processing: IOProcessing | None = None,
     ) -> ServerState:
         """The state of a server for one model.
 
@@ -112,6 +116,7 @@ class ServerState:
             tracing=tracing,
             model_names=names,
             started_s=started_s,
+            processing=processing,
             in_flight=InFlight(server_config.request_timeout),
             admission=admission,
             embeds_memory=EmbedsMemory(server_config.total_body_bytes),
@@ -127,6 +132,11 @@ class ServerState:
     def num_token_ids(self) -> int:
         """Token ids that clients may send are below: those that tokenizer and model both know."""
         return min(self.renderer.tokenizer.vocab_size, self.config.model_info.vocab_size)
+
+    @property
+    def modalities(self) -> frozenset[str]:
+        """What chats may have besides text."""
+        return frozenset() if self.processing is None else self.processing.modalities
 
     def served_name(self, asked: str | None) -> str:
         """The model's name as the client asked for it; a client that names none gets the served one.

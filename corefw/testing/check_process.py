@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -73,12 +71,11 @@ def _case(what: str, result: str, reason: str = "") -> dict[str, Any]:
     return {"case": {"what": what, "result": result, "reason": reason, "where": ""}}
 
 
-def _main(tell: int, names: str, tests: str) -> None:
-    warnings.simplefilter("ignore", ResourceWarning)
-    with os.fdopen(tell, "w", encoding="utf-8") as out:
+def _main(tell: Path, names: str, tests: str) -> None:
+    with tell.open("w", encoding="utf-8") as out:
         for found in check(names, Path(tests) if tests else None):
             print(json.dumps(found), file=out, flush=True)
 
 
 if __name__ == "__main__":
-    _main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
+    _main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from corefw.interfaces.kv_cache import FullAttentionSpec, KVCacheSpec, KVCacheSpecPlugin
 from corefw.testing.suite import NotChecked, PluginSuite
 
 __all__ = ["KVCacheSpecSuite"]
 
-_SIZES = {"block_size": 4, "num_kv_heads": 2, "head_size": 8, "dtype": "float32"}
+_SIZES: dict[str, Any] = {"block_size": 4, "num_kv_heads": 2, "head_size": 8, "dtype": "float32"}
 _NUM_TOKENS = 100
 
 

@@ -82,7 +82,7 @@ class KVConnectorSuite(PluginSuite):
 
     def _check_options(self, options: Mapping[str, object]) -> None:
         try:
-            typed_options(dict(options), self.plugin.options_type)
+            typed_options(json.dumps(dict(options)), self.plugin.options_type)
         except ConfigError as error:
             if options:
                 raise

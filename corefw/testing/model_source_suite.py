@@ -79,7 +79,7 @@ def _no_network() -> Iterator[None]:
         raise AssertionError(f"supports() goes to the network: {arguments[1:]}")
 
     kept = socket.socket.connect
-    socket.socket.connect = refuse  # type: ignore[method-assign, assignment]
+    socket.socket.connect = refuse  # type: ignore[method-assign]
     try:
         yield
     finally:

@@ -36,7 +36,7 @@ def tiny_llama() -> Path:
 @contextmanager
 def open_tiny(model: str | Path | None = None, **settings: Any) -> Iterator[LLM]:
     """An engine in this process, in float32, with a small cache; without plugins unless ``plugins`` names some."""
-    defaults = {"dtype": "float32", "num_gpu_blocks_override": 60, "plugins": ""}
+    defaults: dict[str, Any] = {"dtype": "float32", "num_gpu_blocks_override": 60, "plugins": ""}
     with LLM(str(model or tiny_llama()), **(defaults | settings)) as llm:
         yield llm
 

@@ -192,7 +192,7 @@ def _views(count: int, seed: int) -> list[_View]:
 
 
 def _drain(engine: LLMEngine) -> list[Any]:
-    outputs = []
+    outputs: list[Any] = []
     for _ in range(_MAX_STEPS):
         if not engine.has_work():
             return outputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -44,10 +44,16 @@ class Case:
     where: str = ""
 
 
-def run_suite(suite: type[Suite]) -> Iterator[Case]:
-    """Run every case of a suite that has its plugin, in the order in which they are written."""
+def run_suite(suite: type[Suite], only: Collection[str] | None = None) -> Iterator[Case]:
+    """Run the cases of a suite that has its plugin, in the order in which they are written.
+
+    Args:
+        only: the sentences of those to run; None for all.
+    """
     for name in _case_names(suite):
         what = name.removeprefix(_PREFIX).replace("_", " ")
+        if only is not None and what not in only:
+            continue
         try:
             getattr(suite(), name)()
         except SkipTest as left_out:

@@ -79,9 +79,7 @@ def test_what_is_no_file_of_metadata_is_not_read(tmp_path: Path) -> None:
     assert found(tmp_path) == [("binary", "1.0")]
 
 
-def test_what_imports_pass_over_on_the_path_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_imports_pass_over_on_the_path_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_metadata(tmp_path, "thing", "1.0", GROUPS)
     monkeypatch.setattr(sys, "path", [tmp_path / "nowhere", b"bytes", str(tmp_path), tmp_path])
     assert [one.name for one in find_installed("corefw.")] == ["thing"]

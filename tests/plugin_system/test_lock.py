@@ -75,7 +75,8 @@ def test_an_extra_distribution_is_refused(site: Site) -> None:
     site.install("general")
     with pytest.raises(PluginError, match=r"extra: corefw-sample-general 1.0 \(general_plugins:process_log"):
         PluginManager.discover(lock=str(lock))
-    assert PluginManager.discover("-corefw-sample-general/*", lock=str(lock)).names("general_plugins") == ()
+    without = PluginManager.discover("-corefw-sample-general/*", lock=str(lock))
+    assert not {"process_log", "registrar"} & set(without.names("general_plugins"))
 
 
 @pytest.mark.parametrize("recorded", [False, True], ids=["editable", "recorded"])

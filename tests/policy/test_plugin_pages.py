@@ -16,6 +16,7 @@ _PAGES = {
     "server": "doors",
     "kv_connector": "file_connector",
     "kv_cache": "kv_policies",
+    "io_processor": "colours",
 }
 _SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -26,8 +26,10 @@ from corefw.config.engine_config import (
     ServerConfig,
 )
 from corefw.config.model_info import ModelFiles, ModelInfo
+from corefw.frontend.io_processing import IOProcessing
 from corefw.frontend.text_engine import TextEngine
 from corefw.interfaces.endpoint import Endpoint
+from corefw.interfaces.io_processor import IOProcessor, IOSetup
 from corefw.server.app import create_app
 from corefw.server.http_protocol import Deadlines
 from corefw.server.listener import listen_on
@@ -130,11 +132,15 @@ def serving(
     endpoints: Sequence[Endpoint] = (),
     plugins: Any = None,
     deadlines: Deadlines | None = None,
+    processor: type[IOProcessor] | None = None,
     **settings: Any,
 ) -> Iterator[Running]:
     """Run a server for the length of a block; ``settings`` are fields of ``ServerConfig``."""
     config = ServerConfig(**{"port": 0, **settings})
     state = make_state(engine, config, plugins)
+    if processor is not None:
+        made = processor(IOSetup(config=engine.config, renderer=state.renderer))
+        state = replace(state, processing=IOProcessing(made, "test/processor", engine.config, state.renderer))
     listener = listen_on(config)
     server = HttpServer(create_app(state, [*builtin_endpoints(), *endpoints]), config, listener, deadlines)
     loop = asyncio.new_event_loop()

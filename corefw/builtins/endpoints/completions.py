@@ -20,6 +20,7 @@ from corefw.messages.plain import joined_news
 from corefw.server.echo import Echo, echo_of_ids, echo_of_text
 from corefw.server.event_stream import EventStream
 from corefw.server.generation import Generation, off_loop
+from corefw.server.io_data import answer_data, check_data_fields
 from corefw.server.json_request import json_response, read_object
 from corefw.server.openapi import GENERATION_ERRORS, Operation, fragment
 from corefw.server.protocol.completions import (
@@ -81,6 +82,11 @@ async def _complete(request: Request) -> Response:
     fields = COMPLETION_REQUEST.decode(await read_object(request))
     params = fields.to_sampling_params(state.sampling_defaults, state.server_config, state.num_token_ids)
     generation = Generation.begin(state, fields, params, prefix="cmpl", route=_ROUTE, headers=request.headers)
+    if fields.data is not None:
+        check_data_fields(generation, fields)
+        with generation.places(1):  # how many prompts there are, only the processor says
+            async with state.in_flight.watch(request.receive):
+                return json_response(await answer_data(generation, fields))
     prompts = parse_all_prompts(
         fields.prompt,
         fields.prompt_embeds,

@@ -13,6 +13,8 @@ _ACTIONS = {
     "info": "all that is known of one plugin",
     "doctor": "what is wrong with them, where, and what to do",
     "lock": "write down the set of plugins that these settings allow, for --plugin-lock",
+    "new": "write a distribution with a plugin that works, to begin from",
+    "check": "run the conformance suites on a plugin, or on a project",
 }
 
 

@@ -22,6 +22,7 @@ from corefw.interfaces.hooks import (
     kv,
     lifecycle,
     loading,
+    media,
     model,
     process,
     rpc,
@@ -31,4 +32,4 @@ from corefw.interfaces.hooks import (
 
 __all__ = ["FAMILIES"]
 
-FAMILIES = (process, front_end, http, stats, configuration, loading, scheduling, kv, lifecycle, model, rpc)
+FAMILIES = (process, front_end, http, stats, configuration, loading, scheduling, kv, lifecycle, model, media, rpc)

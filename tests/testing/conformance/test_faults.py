@@ -34,7 +34,7 @@ from corefw.testing.suite_run import Result, run_suite
 class UnknownOption(CpuPlatform):
     name = "unknown_option"
 
-    def propose(self, model: Any, explicit: frozenset[str]) -> Sequence[Proposal]:
+    def propose(self, model: Any, explicit: frozenset[str], *, interactive: bool) -> Sequence[Proposal]:
         return (Proposal("scheduler", "no_such_option", 1, "why not"),)
 
 

@@ -154,6 +154,8 @@ class RequestHooks:
         """
         if request.params.logprobs is not None:
             self.check_tokens_shown("logprobs")
+        if self._validators:  # which can't change what runs
+            request = dataclasses.replace(request, prompt_ids=tuple(request.prompt_ids))
         for validator in self._validators:
             refusal = validator.run(_verdict, validator.value, request)
             if refusal is not None:

@@ -105,7 +105,9 @@ class Allowlist:
         return next((item for item in self.items if item.remove and item.names(plugin)), None)
 
     def complaints(self, found: Iterable[FoundPlugin]) -> tuple[str, ...]:
-        """One message for each entry that can have no effect: it names nothing, or removes what is built in."""
+        """One message for each entry that can have no effect: it names nothing, removes what is built in, or adds what
+        another removes.
+        """
         plugins = tuple(found)
         messages = (self._complaint(item, plugins) for item in self.items)
         return tuple(message for message in messages if message)
@@ -116,6 +118,8 @@ class Allowlist:
             return f"{self.source} names {item.text[:80]!r}, which matches no installed plugin; " + nearest(
                 item, plugins
             )
+        if not item.remove and all(self.removes(plugin) for plugin in named):
+            return f"{self.source} adds {item.text[:80]!r} and removes it again; leave one of both out"
         if item.remove and all(plugin.builtin for plugin in named):
             return f"{self.source} removes {item.text[:80]!r}, which is built in; built-ins aren't subject to the list"
         return None
@@ -139,11 +143,12 @@ def parse_item(word: str, source: str) -> Item:
     Raises:
         ConfigError: it has none of the forms; begins with ``source``.
     """
-    text = word.lstrip("+-") if word[0] in "+-" else word
-    text = text.strip()
+    text = word[1:].strip() if word[0] in "+-" else word
     group, colon, rest = text.rpartition(":")
     distribution, slash, name = rest.rpartition("/")
     try:
+        if text.startswith(("+", "-")):
+            raise ValueError(text)
         return Item(
             text=text,
             remove=word.startswith("-"),

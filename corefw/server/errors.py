@@ -90,6 +90,8 @@ class ErrorBarrier:
 
         try:
             await self._app(scope, receive, noting_send)
+            if not started:
+                raise RuntimeError("nothing answered the request")
         except ClientDisconnect:
             return
         except (Exception, SystemExit) as raised:  # a handler that asks for the end is answered like one that fails

@@ -152,6 +152,18 @@ def test_after_a_failing_transform_the_text_goes_past_it_or_the_request_fails() 
         texts(RequestHooks(transformers=[by(StrictDoubler())]), "a", "!")
 
 
+def test_a_validator_cannot_change_what_runs() -> None:
+    class Greedy(RequestValidator):
+        def validate(self, request: GenerationRequest) -> Refusal | None:
+            request.prompt_ids.clear()  # type: ignore[attr-defined]
+            return None
+
+    ids = [1, 2]
+    with pytest.raises(EngineError):
+        RequestHooks(validators=[by(Greedy())]).check(GenerationRequest(prompt_ids=ids, params=SamplingParams()))
+    assert ids == [1, 2]
+
+
 @pytest.mark.parametrize("answer", [Refusal(5), "no", SystemExit(1)])  # type: ignore[arg-type]
 def test_a_validator_that_answers_nonsense_or_asks_for_the_end_fails_the_request(answer: object) -> None:
     class Nonsense(RequestValidator):

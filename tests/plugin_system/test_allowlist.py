@@ -101,7 +101,9 @@ def test_plain_and_signed_entries_do_not_mix(text: str) -> None:
         Allowlist.parse(text, "VLLM_PLUGINS")
 
 
-@pytest.mark.parametrize("text", ["*", "/x", "a/", "a/b/c", "+", "a:", ":a", "x*", "*/x", "general_plugins:*"])
+@pytest.mark.parametrize(
+    "text", ["*", "/x", "a/", "a/b/c", "+", "a:", ":a", "x*", "*/x", "general_plugins:*", "+-npu", "-+npu", "--npu"]
+)
 def test_an_entry_of_no_known_form_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="VLLM_PLUGINS"):
         Allowlist.parse(text, "VLLM_PLUGINS")
@@ -126,6 +128,12 @@ def test_a_name_that_matches_nothing_names_the_nearest(text: str, nearest: str) 
     (complaint,) = Allowlist.parse(text, "--plugins").complaints(INSTALLED)
     assert "matches no installed plugin" in complaint
     assert nearest in complaint.partition("did you mean")[2]
+
+
+def test_adding_what_is_removed_again_is_a_complaint() -> None:
+    (complaint,) = Allowlist.parse("+npu,-acme/npu", "--plugins").complaints(INSTALLED)
+    assert complaint == "--plugins adds 'npu' and removes it again; leave one of both out"
+    assert Allowlist.parse("+acme/*,-npu", "--plugins").complaints(INSTALLED) == ()
 
 
 def test_taking_out_a_built_in_is_a_complaint() -> None:

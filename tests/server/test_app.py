@@ -65,7 +65,11 @@ class Failing(Endpoint):
         async def leave(_: Request) -> Response:
             raise SystemExit(3)
 
-        return [Route("/fail", fail), Route("/leave", leave)]
+        class Silent:
+            async def __call__(self, *_: object) -> None:
+                pass
+
+        return [Route("/fail", fail), Route("/leave", leave), Route("/silent", Silent())]
 
 
 class Living(Endpoint):
@@ -124,9 +128,10 @@ def test_an_unexpected_failure_shows_an_id_and_nothing_else(caplog: pytest.LogCa
     assert [record.exc_info is not None for record in caplog.records if "abc" in record.getMessage()] == [True]
 
 
-def test_a_handler_that_asks_the_process_to_end_fails_alone() -> None:
+def test_a_handler_that_asks_the_process_to_end_or_answers_nothing_fails_alone() -> None:
     with serving(scripted(), endpoints=[Failing()]) as server:
         assert server.get("/leave").status_code == 500
+        assert server.get("/silent").json()["error"]["type"] == "server_error"
         assert server.get("/health").status_code == 200
 
 

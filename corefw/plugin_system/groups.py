@@ -88,6 +88,7 @@ _IN_USE = (
         policy=_LOAD,
         cardinality=_ALL,
         description="Hook modules, and plain functions that register something by side effect.",
+        docs="docs/plugins/general.md",
     ),
     Group(
         name="platform_plugins",
@@ -97,6 +98,7 @@ _IN_USE = (
         cardinality=_ONE,
         description="Hardware: what there is, its defaults, and how a worker drives it.",
         interface="corefw.interfaces.platform:Platform",
+        docs="docs/plugins/platform.md",
     ),
     Group(
         name="model_sources",
@@ -106,6 +108,7 @@ _IN_USE = (
         cardinality=_ONE,
         description="Ways to name a model: turns a reference into local files.",
         interface="corefw.interfaces.model_source:ModelSource",
+        docs="docs/plugins/model_source.md",
     ),
     Group(
         name="model_loaders",
@@ -115,6 +118,7 @@ _IN_USE = (
         cardinality=_ONE,
         description="File formats: reads a model's header and its weights.",
         interface="corefw.interfaces.model_loader:ModelLoader",
+        docs="docs/plugins/model_loader.md",
     ),
     Group(
         name="model_plugins",
@@ -123,6 +127,7 @@ _IN_USE = (
         policy=_ON_NAME,
         cardinality=_PER_NAME,
         description="Model classes, by the architecture name in a checkpoint.",
+        docs="docs/plugins/model.md",
     ),
     Group(
         name="model_implementations",
@@ -132,6 +137,7 @@ _IN_USE = (
         cardinality=_ONE,
         description="Ways to compute architectures that have no model class.",
         interface="corefw.interfaces.model:ModelImplementation",
+        docs="docs/plugins/model.md",
     ),
     Group(
         name="schedulers",
@@ -141,6 +147,7 @@ _IN_USE = (
         cardinality=_ONE,
         description="Decides each step: which requests compute how many tokens.",
         interface="corefw.interfaces.scheduler:Scheduler",
+        docs="docs/plugins/scheduling.md",
     ),
     Group(
         name="scheduler_strategies",
@@ -150,6 +157,7 @@ _IN_USE = (
         cardinality=_ONE,
         description="Order of the queue, choice of the victim, admission and chunk size.",
         interface="corefw.interfaces.scheduler:SchedulingDecision",
+        docs="docs/plugins/scheduling.md",
     ),
     Group(
         name="kv_cache_specs",
@@ -159,6 +167,7 @@ _IN_USE = (
         cardinality=_ALL,
         description="Kinds of layer state and how their blocks are managed.",
         interface="corefw.interfaces.kv_cache:KVCacheSpecPlugin",
+        docs="docs/plugins/kv_cache_spec.md",
     ),
     Group(
         name="kv_connectors",
@@ -168,6 +177,7 @@ _IN_USE = (
         cardinality=_ONE,
         description="Moves KV blocks to and from other engines and stores.",
         interface="corefw.interfaces.kv_connector:KVConnector",
+        docs="docs/plugins/kv_connector.md",
     ),
     Group(
         name="executors",
@@ -177,6 +187,7 @@ _IN_USE = (
         cardinality=_ONE,
         description="Owns the workers and runs the scheduler's steps on them.",
         interface="corefw.interfaces.executor:Executor",
+        docs="docs/plugins/executor.md",
     ),
     Group(
         name="attention_backends",
@@ -186,6 +197,7 @@ _IN_USE = (
         cardinality=_ONE,
         description="Attention over paged KV: capabilities, metadata, kernels.",
         interface="corefw.interfaces.attention:AttentionBackend",
+        docs="docs/plugins/attention_backend.md",
     ),
     Group(
         name="op_providers",
@@ -195,6 +207,7 @@ _IN_USE = (
         cardinality=_ALL,
         description="Kernels for named ops.",
         interface="corefw.interfaces.op_provider:OpProvider",
+        docs="docs/plugins/op_provider.md",
     ),
     Group(
         name="logits_processors",
@@ -204,6 +217,7 @@ _IN_USE = (
         cardinality=_PER_NAME,
         description="Changes logits at a fixed place in the sampling chain.",
         interface="corefw.interfaces.logits_processor:LogitsProcessor",
+        docs="docs/plugins/logits_processor.md",
     ),
     Group(
         name="endpoint_plugins",
@@ -213,6 +227,7 @@ _IN_USE = (
         cardinality=_ALL,
         description="HTTP routes; denied by default, since they widen the network surface.",
         interface="corefw.interfaces.endpoint:Endpoint",
+        docs="docs/plugins/endpoint.md",
     ),
     Group(
         name="io_processor_plugins",
@@ -232,6 +247,7 @@ _IN_USE = (
         cardinality=_ALL,
         description="Receives the engine's figures and those of each request.",
         interface="corefw.interfaces.stat_logger:StatLogger",
+        docs="docs/plugins/stat_logger.md",
     ),
 )
 

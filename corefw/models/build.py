@@ -122,7 +122,9 @@ def make_model(config: EngineConfig, build: BuildContext, plugins: PluginManager
     """The model without its weights."""
     info, name = config.model_info, config.model_implementation
     if name == NATIVE:
-        return model_class(info.architecture, plugins)(info, build)
+        model = model_class(info.architecture, plugins)(info, build)
+        plugins.record(Selection("model", info.architecture, "the checkpoint's architecture"))
+        return model
     request = ModelRequest(info=info, dtype=config.dtype, trust_remote_code=config.model.trust_remote_code)
     implementation: ModelImplementation = plugins.get("model_implementations", name)()
     return implementation.build(request, build)

@@ -29,6 +29,7 @@ from corefw.observability.logging import get_logger
 from corefw.plugin_system.contributions import MAX_FAILURES
 from corefw.plugin_system.failure_log import FailureLog
 from corefw.plugin_system.making import made_by_plugin
+from corefw.plugin_system.selection import by_name
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
@@ -45,6 +46,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NO_PARAMS: PlainDict = {}
+_GROUP, _SETTING = "kv_connectors", "--kv-connector"
 
 _log = get_logger(__name__)
 
@@ -338,9 +340,10 @@ def make_transfers(
     settings = config.kv_transfer
     if settings.kv_connector is None:
         return None
-    connector: type[KVConnector] = plugins.get("kv_connectors", settings.kv_connector, setting="--kv-connector")
+    name = settings.kv_connector
+    connector: type[KVConnector] = plugins.get(_GROUP, name, setting=_SETTING)
     setup = connector_setup(connector, config, plan, block_sizes)
     rule = FailureRule.collect(settings.kv_load_failure_policy, plugins)
-    what = f"KV connector {settings.kv_connector!r}"
-    half = made_by_plugin(what, SchedulerConnector, connector.scheduler, setup)
+    half = made_by_plugin(f"KV connector {name!r}", SchedulerConnector, connector.scheduler, setup)
+    plugins.record(by_name("KV connector", name, plugins.names(_GROUP), _SETTING))
     return KVTransfers(half, kv, block_sizes, setup.num_ranks, rule)

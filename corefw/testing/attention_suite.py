@@ -373,7 +373,8 @@ class AttentionBackendSuite(PluginSuite):
 
     def test_blocks_behind_the_window_may_be_gone(self) -> None:
         for dtype, layer in self._cases():
-            check_forgotten_blocks(self.plugin, layer, dtype)
+            if layer.sliding_window is not None:
+                check_forgotten_blocks(self.plugin, layer, dtype, lengths=(40, 150))
 
     def test_what_it_calls_batch_invariant_is(self) -> None:
         for dtype, layer in self._cases():

@@ -75,7 +75,8 @@ def in_process_server(
         server_config=ServerConfig(**{"api_key": (SERVER_KEY,), **settings}),
         started_s=time.time(),
     )
-    app = create_app(state, [*builtin_endpoints(), *endpoints])
+    given = {type(endpoint) for endpoint in endpoints}
+    app = create_app(state, [*(own for own in builtin_endpoints() if type(own) not in given), *endpoints])
     headers = {"authorization": f"Bearer {SERVER_KEY}"} if with_key else {}
     with AsgiClient(app, headers).open() as client:
         yield client

@@ -272,10 +272,11 @@ def test_an_eviction_policy_keeps_what_is_wanted_often(open_llm: OpenLLM) -> Non
 
 def test_a_plugin_decides_what_failed_loads_do(open_llm: OpenLLM, expected: list[list[int]], tmp_path: Path) -> None:
     prompts = [PROMPTS[1][:20], PROMPTS[4]]
-    with open_llm(**connected(tmp_path, "sync")) as llm:
+    chosen = {"plugins": "file,kv_strict_loads", **connected(tmp_path, "sync")}  # other plugins have other blocks
+    with open_llm(**chosen) as llm:
         short = tokens(llm.generate(prompts[:1], GREEDY))
         llm.generate(prompts[1:], GREEDY)
     damage(tmp_path, 1.0)
-    with open_llm(plugins="file,kv_strict_loads", **connected(tmp_path, "sync")) as llm:
+    with open_llm(**chosen) as llm:
         assert drive(llm, prompts) == [*short, "error"]
         assert usage(llm) == 0

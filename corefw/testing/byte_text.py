@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from corefw.errors import RequestError
+from corefw.frontend.renderer import InsertedChat
 from corefw.frontend.template_pool import Lane
 from corefw.frontend.tokenizer.base import Tokenizer
 
@@ -67,6 +69,23 @@ class ByteRenderer:
             lines[-1] = lines[-1].removesuffix("\n")
         return self.tokenizer.encode("".join(lines) + ("assistant: " if add_generation_prompt else ""))
 
+    def render_chat_with(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        insertions: Mapping[str, Sequence[int]],
+        **options: Any,
+    ) -> InsertedChat:
+        """With ids in the place of marks."""
+        text = bytes(self.render_chat(messages, **options)).decode()
+        chat = InsertedChat([], {})
+        for piece in re.split(f"({'|'.join(map(re.escape, insertions))})", text) if insertions else [text]:
+            if piece in insertions:
+                chat.offsets[piece] = len(chat.ids)
+            chat.ids.extend(insertions.get(piece) or self.tokenizer.encode(piece))
+        return chat
 
-def _text(content: str | list[dict[str, str]]) -> str:
-    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+def _text(content: str | Sequence[str | Mapping[str, str]]) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(part if isinstance(part, str) else part["text"] for part in content)

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from corefw.errors import CapacityError, RequestError
 from corefw.interfaces.io_processor import IOChat, IOContext, IOOutput, IOProcessor, IOPrompt, IORequest, IOSetup
 from corefw.messages.plain import plain_problem
@@ -32,12 +34,12 @@ class IOProcessorSuite(PluginSuite):
         return IOSetup(config=fake_config(vocab_size=BYTE_VOCAB_SIZE), renderer=renderer)
 
     def data(self) -> Any:
-        """Right ``data``.
+        """Right ``data``; a processor that takes chats alone leaves it and gives ``chat()``.
 
         Raises:
             NotChecked: none are known (the default).
         """
-        raise NotChecked("return right data from data()")
+        raise NotChecked("return right data from data(), or a right chat from chat()")
 
     def chat(self) -> IOChat | None:
         """A right chat with other parts than text, where it takes some."""
@@ -62,42 +64,43 @@ class IOProcessorSuite(PluginSuite):
 
     def test_right_data_go_all_the_way(self) -> None:
         processor = self.plugin(self.setup())
-        context = processor.begin(IORequest(params=SamplingParams(), data=self.data()))
+        context = processor.begin(self._request())
         processor.parse(context)
         prompts = self._check_prompts(processor.pre_process(context))
         assert context.params.n == 1, "the number of outputs must stay what the client asked for"
-        answer = processor.post_process(context, [[_output(index)] for index in range(len(prompts))])
-        problem = plain_problem(answer)
-        assert not problem, f"the answer {problem}"
+        if context.request.chat is None:
+            problem = plain_problem(processor.post_process(context, _outputs(prompts)))
+            assert not problem, f"the answer {problem}"
         context.close()
 
     def test_the_server_gets_the_same(self) -> None:
         processor = self.plugin(self.setup())
-        request = IORequest(params=SamplingParams(), data=self.data())
+        request = self._request()
 
-        async def answered() -> tuple[Any, Any]:
+        async def served() -> tuple[Any, Any]:
             context = processor.begin(request)
             processor.parse(context)
             prompts = self._check_prompts(await processor.pre_process_async(context))
-            answer = await processor.post_process_async(context, [[_output(i)] for i in range(len(prompts))])
+            is_chat = request.chat is not None
+            answer = None if is_chat else await processor.post_process_async(context, _outputs(prompts))
             context.close()
-            return prompts, answer
+            return _comparable(prompts), answer
 
         context = processor.begin(request)
         processor.parse(context)
         prompts = self._check_prompts(processor.pre_process(context))
-        answer = processor.post_process(context, [[_output(i)] for i in range(len(prompts))])
+        answer = None if request.chat is not None else processor.post_process(context, _outputs(prompts))
         context.close()
-        assert asyncio.run(answered()) == (prompts, answer), "in the server and outside it the answers differ"
+        assert asyncio.run(served()) == (_comparable(prompts), answer), "in the server and outside of it they differ"
 
     def test_requests_overlap(self) -> None:
         processor = self.plugin(self.setup())
-        contexts = [processor.begin(IORequest(params=SamplingParams(), data=self.data())) for _ in range(3)]
+        contexts = [processor.begin(self._request()) for _ in range(3)]
         assert len({id(context) for context in contexts}) == 3, "requests share a context"
         for context in contexts:
             processor.parse(context)
-        prompts = [self._check_prompts(processor.pre_process(context)) for context in reversed(contexts)]
-        assert prompts[0] == prompts[1] == prompts[2]
+        prompts = [_comparable(self._check_prompts(processor.pre_process(context))) for context in reversed(contexts)]
+        assert prompts[0] == prompts[1] == prompts[2], "equal requests make different prompts"
         for context in contexts:
             context.close()
 
@@ -116,6 +119,16 @@ class IOProcessorSuite(PluginSuite):
         assert isinstance(context, IOContext), f"begin() gave {type(context).__name__}"
         context.close()
 
+    def _request(self) -> IORequest:
+        """A right one: data, or a chat where no data are known."""
+        try:
+            return IORequest(params=SamplingParams(), data=self.data())
+        except NotChecked:
+            chat = self.chat()
+            if chat is None:
+                raise
+            return IORequest(params=SamplingParams(), chat=chat)
+
     def _check_prompts(self, prompts: IOPrompt | Sequence[IOPrompt]) -> list[IOPrompt]:
         listed = [prompts] if isinstance(prompts, IOPrompt) else list(prompts)
         assert listed, "pre_process() made no prompt"
@@ -124,6 +137,22 @@ class IOProcessorSuite(PluginSuite):
             assert (prompt.text is None) != (prompt.token_ids is None), "a prompt is either a text or token ids"
             assert not prompt.embeds or prompt.token_ids is not None, "embeddings need token_ids"
         return listed
+
+
+def _comparable(prompts: Sequence[IOPrompt]) -> list[Any]:
+    """Arrays have no plain equality."""
+    return [
+        (
+            prompt.text,
+            None if prompt.token_ids is None else list(prompt.token_ids),
+            {at: np.asarray(rows).tolist() for at, rows in prompt.embeds.items()},
+        )
+        for prompt in prompts
+    ]
+
+
+def _outputs(prompts: Sequence[IOPrompt]) -> list[list[IOOutput]]:
+    return [[_output(index)] for index in range(len(prompts))]
 
 
 def _output(index: int) -> IOOutput:

@@ -19,6 +19,7 @@ from corefw.interfaces.model_source import SourceOptions
 from corefw.interfaces.selection import Selection
 from corefw.models.loading.hf_config import check_sizes
 from corefw.models.registry import choose_implementation
+from corefw.plugin_system.making import made_by_plugin
 from corefw.plugin_system.selection import by_name, select
 from corefw.plugin_system.settings import configure_plugins
 
@@ -58,7 +59,9 @@ def resolve_config(
     else:
         platform, selection = _described_platform(device.platform, plugins, described)
     selections = [*selections, selection]
-    sections, changes = _apply_proposals(args, platform.propose(info, args.explicit, interactive=interactive))
+    what = f"platform {platform.name!r}"
+    proposed = made_by_plugin(what, Sequence, platform.propose, info, args.explicit, interactive=interactive)
+    sections, changes = _apply_proposals(args, proposed)
     changes += apply_plugin_proposals(args, sections, info, platform.name, plugins)
     model = _section(ModelConfig, sections["model"])
     dtype, dtype_reason = _choose_dtype(model.dtype, info, platform)
@@ -189,7 +192,7 @@ def _check_context(model: ModelConfig, info: ModelInfo) -> None:
 
 
 def _choose_dtype(wanted: str, info: ModelInfo, platform: Platform) -> tuple[str, str]:
-    available = tuple(platform.dtypes())
+    available = tuple(made_by_plugin(f"platform {platform.name!r}", Sequence, platform.dtypes))
     if wanted != "auto":
         if wanted not in available:
             raise ConfigError(

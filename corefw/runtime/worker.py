@@ -10,11 +10,13 @@ import msgspec
 from corefw.errors import EngineError
 from corefw.interfaces.executor import WorkerReport
 from corefw.interfaces.kv_cache import SlidingWindowSpec
+from corefw.interfaces.platform import DeviceRuntime
 from corefw.models.build import build_model, make_build_context, tensors_of
 from corefw.models.taps import UnknownTapPoint
 from corefw.plugin_system.calls import PluginCalls
 from corefw.plugin_system.events import EventQueue
 from corefw.plugin_system.groups import Process
+from corefw.plugin_system.making import made_by_plugin
 from corefw.runtime.block_size import choose_block_size
 from corefw.runtime.kv_pages import KVPages
 from corefw.runtime.kv_transfer.steps import make_transfer_steps
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from corefw.config.runtime_plan import RuntimePlan
     from corefw.interfaces.attention import AttentionBackend
     from corefw.interfaces.kv_cache import KVCacheSpec
-    from corefw.interfaces.platform import DeviceRuntime, Platform
+    from corefw.interfaces.platform import Platform
     from corefw.messages.outputs import ModelRunnerOutput
     from corefw.messages.request import PlainDict
     from corefw.messages.scheduling import SchedulerOutput
@@ -68,7 +70,7 @@ class Worker:
         self._rank = local_rank
         plugins.load_general(Process.WORKER)
         platform: Platform = plugins.get("platform_plugins", config.platform)()
-        self._runtime: DeviceRuntime = platform.runtime(local_rank)
+        self._runtime = made_by_plugin(f"platform {config.platform!r}", DeviceRuntime, platform.runtime, local_rank)
         self._runtime.seed_everything(config.model.seed)
         build, selections = make_build_context(config, self._runtime.device, plugins)
         taps = WantedTaps(config, plugins)

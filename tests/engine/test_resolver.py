@@ -105,6 +105,20 @@ def resolve(plugins: Any = None, **keywords: object) -> Any:
     return resolve_config(UserArgs.from_keywords(**{"model": "mem:bfloat16", **keywords}), plugins or Plugins())
 
 
+@pytest.mark.parametrize("method", ["propose", "dtypes"])
+@pytest.mark.parametrize(("answer", "why"), [(KeyError("table"), "KeyError: 'table'"), (None, "it returned NoneType")])
+def test_a_platform_that_raises_or_answers_nonsense_is_named(method: str, answer: Any, why: str) -> None:
+    def answering(*_: object, **__: object) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    answering.__name__ = method
+    wrong = type("Wrong", (Device,), {"name": "wrong", method: answering})
+    with pytest.raises(PluginError, match=f"platform 'wrong' failed in {method}: {why}"):
+        resolve(Plugins(("mine", wrong)))
+
+
 def test_a_proposal_changes_a_default_and_keeps_its_reason() -> None:
     config = resolve()
     assert config.scheduler.max_num_seqs == 7

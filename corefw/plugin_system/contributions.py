@@ -46,8 +46,9 @@ class Contribution(Generic[T]):
 class Guarded(Generic[T]):
     """A contribution that is called while the engine works: what it raises never reaches the engine.
 
-    A failing call is logged with the plugin's name and gives None. After ``MAX_FAILURES`` in a row the contribution is
-    quarantined: it isn't called any more, which is logged once and told to ``PluginManager.report``.
+    A failing call is logged with the plugin's name and gives None. After ``MAX_FAILURES`` of one method in a row the
+    contribution is quarantined: it isn't called any more, which is logged once and told to ``PluginManager.report``. A
+    method that works doesn't make up for one that keeps failing.
 
     Attributes:
         value: the contribution itself. Calls go through ``run``: ``guarded.run(guarded.value.added, request)``.
@@ -60,7 +61,7 @@ class Guarded(Generic[T]):
         self.value = contribution.value
         self.quarantined: str | None = None
         self._contribution = contribution
-        self._failures = 0
+        self._failures: dict[str, int] = {}  # in a row, by the name of what was called
 
     @property
     def owner(self) -> str:
@@ -79,16 +80,21 @@ class Guarded(Generic[T]):
         try:
             result = call(*args, **kwargs)
         except (Exception, SystemExit) as error:
-            self._count(error)
+            self._count(_name_of(call), error)
             return None
-        self._failures = 0
+        if self._failures:
+            self._failures.pop(_name_of(call), None)
         return result
 
-    def _count(self, error: BaseException) -> None:
-        self._failures += 1
+    def _count(self, name: str, error: BaseException) -> None:
+        failures = self._failures[name] = self._failures.get(name, 0) + 1
         what = f"plugin {self.owner} ({self._contribution.hook})"
-        if self._failures < MAX_FAILURES:
+        if failures < MAX_FAILURES:
             logger.warning("%s raised; it goes on without", what, exc_info=error)
             return
-        self.quarantined = f"quarantined after {self._failures} failures in a row: {told(error)}"
+        self.quarantined = f"quarantined after {failures} failures in a row: {told(error)}"
         logger.error("%s isn't called any more: %s", what, self.quarantined, exc_info=error)
+
+
+def _name_of(call: object) -> str:
+    return getattr(call, "__name__", type(call).__name__)

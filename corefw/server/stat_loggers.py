@@ -141,7 +141,7 @@ class _Feed:
             except queue.Empty:
                 request = None
             if request is not None:
-                self._guarded.run(self._timed, self._guarded.value.record_finished, request)
+                self._guarded.run(self._take_finished, request)
             if time.monotonic() >= due_s:
                 self._tell_stats()
                 due_s = time.monotonic() + interval_s
@@ -154,7 +154,13 @@ class _Feed:
         stats = self._stats()
         if stats.num_steps != self._num_steps:
             self._num_steps = stats.num_steps
-            self._guarded.run(self._timed, self._guarded.value.record_stats, stats)
+            self._guarded.run(self._take_stats, stats)
+
+    def _take_finished(self, request: FinishedRequest) -> None:
+        self._timed(self._guarded.value.record_finished, request)
+
+    def _take_stats(self, stats: SchedulerStats) -> None:
+        self._timed(self._guarded.value.record_stats, stats)
 
     def _timed(self, call: Callable[[T], None], argument: T) -> None:
         begin_s = time.monotonic()

@@ -13,7 +13,7 @@ from corefw.plugin_system.manager import PluginManager
 from tests.plugin_system.conftest import Site
 
 
-def failing() -> None:
+def failing() -> Any:
     raise RuntimeError("out of luck")
 
 
@@ -44,10 +44,24 @@ def test_a_contribution_that_keeps_failing_is_not_called_any_more() -> None:
 
 
 def test_a_call_that_succeeds_forgets_the_failures_before_it() -> None:
+    failures = iter([True, True, False] * MAX_FAILURES)
+
+    def sometimes() -> int:
+        return failing() or 0 if next(failures) else 7
+
     guard = guarded()
-    for _ in range(2 * MAX_FAILURES):
+    assert [guard.run(sometimes) for _ in range(3 * MAX_FAILURES)] == [None, None, 7] * MAX_FAILURES
+
+
+def test_a_method_that_works_does_not_make_up_for_one_that_keeps_failing() -> None:
+    def working() -> None:
+        return
+
+    guard = guarded()
+    for _ in range(MAX_FAILURES):
         guard.run(failing)
-        assert guard.run(lambda: 7) == 7
+        guard.run(working)
+    assert guard.quarantined is not None
 
 
 def test_the_manager_knows_what_is_quarantined() -> None:

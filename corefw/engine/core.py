@@ -40,6 +40,8 @@ _STEP_FAILED = "the engine failed to compute this request; the reason is in the 
 _NOT_ADDED = "the engine could not take this request; the reason is in the server's log"
 # Nothing can be computed until a transfer is done, a lease is over: how soon to look again.
 _POLL_S = 0.001
+# So often in a row the workers may fail in a step that computes nothing and only tells them whom to forget.
+_MAX_UNTOLD = 3
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 _log = get_logger(__name__)
@@ -65,6 +67,7 @@ class EngineCore:
         self._pending: list[EngineCoreOutput] = []
         self._aborts: SimpleQueue[Sequence[str]] = SimpleQueue()
         self._failure: str | None = None
+        self._num_untold = 0
         self._failure_listener: Callable[[str], None] = _log.error
         report("loading plugins")
         plugins.load_general(Process.ENGINE_CORE)
@@ -193,12 +196,20 @@ class EngineCore:
             raise
         except Exception as error:  # the step border: its requests end, all others go on
             _log.exception("step %d failed", scheduled.step)
+            self._check_workers_listen(scheduled, error)
             self._drain_aborts()
             message = str(error) if isinstance(error, CorefwError) else _STEP_FAILED
             return self._scheduler.fail_step(scheduled, message)
+        self._num_untold = 0
         self._drain_aborts()
         self._channel.forward(result)
         return self._scheduler.update(scheduled, result)
+
+    def _check_workers_listen(self, scheduled: SchedulerOutput, error: Exception) -> None:
+        """What they must be told is told again in the next step: without an end, where they always fail."""
+        self._num_untold = 0 if scheduled.total_num_scheduled_tokens else self._num_untold + 1
+        if self._num_untold >= _MAX_UNTOLD:
+            raise EngineDeadError(f"the workers failed {_MAX_UNTOLD} times in a row with nothing to compute") from error
 
     def _execute(self, scheduled: SchedulerOutput) -> ModelRunnerOutput:
         if not _tells_something(scheduled):

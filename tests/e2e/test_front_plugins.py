@@ -18,7 +18,7 @@ from tests.sample_plugins.install import install_sample
 
 _FLAGS = ["--dtype", "float32", "--kv-cache-memory", "512MiB", "--served-model-name", "demo", "--log-format", "json"]
 _ALLOWED = "+house_rules,+redact,+lines,+haiku,+file"
-_CHAT = {"messages": [{"role": "user", "content": "Who was Ada Lovelace?"}], "temperature": 0, "max_tokens": 24}
+_CHAT = {"messages": [{"role": "user", "content": "Who was Ada Lovelace?"}], "temperature": 0, "max_tokens": 12}
 
 
 @dataclass

@@ -11,6 +11,7 @@ from corefw import env
 from corefw.config.args import SECTIONS, UserArgs
 from corefw.config.engine_config import EngineConfig, ModelConfig, PluginConfig
 from corefw.config.fingerprint import fingerprint_of
+from corefw.config.model_info import ModelFiles, ModelInfo
 from corefw.engine.plugin_proposals import apply_plugin_proposals, stands_for
 from corefw.errors import ConfigError, ModelSourceError
 from corefw.interfaces.hooks.configuration import corefw_fingerprint
@@ -25,7 +26,6 @@ from corefw.plugin_system.settings import configure_plugins
 
 if TYPE_CHECKING:
     from corefw.config.device_description import DeviceDescription
-    from corefw.config.model_info import ModelFiles, ModelInfo
     from corefw.interfaces.model_loader import ModelLoader
     from corefw.interfaces.model_source import ModelSource
     from corefw.interfaces.platform import Platform, Proposal
@@ -108,7 +108,9 @@ def resolve_model(args: UserArgs, plugins: PluginManager) -> tuple[ModelInfo, li
         [(name, partial(loader.supports, files)) for name, loader in loaders.items()],
         named=wanted,
     )
-    return loaders[selection.chosen].read_info(files), [*named, source_selection, selection]
+    what = f"model loader {selection.chosen!r}"
+    info = made_by_plugin(what, ModelInfo, loaders[selection.chosen].read_info, files)
+    return info, [*named, source_selection, selection]
 
 
 def with_tokenizer_size(config: EngineConfig, num_tokens: int) -> EngineConfig:
@@ -125,7 +127,7 @@ def _resolve_files(reference: str, revision: str | None, plugins: PluginManager)
         raise ModelSourceError(f"the model {reference[:200]!r} can't be found: {error}") from None
     options = SourceOptions(cache_dir=str(env.cache_dir() / "models"), revision=revision, offline=env.hub_offline())
     source = next(s for s in sources if s.name == selection.chosen)
-    return source.resolve(reference, options), selection
+    return made_by_plugin(f"model source {source.name!r}", ModelFiles, source.resolve, reference, options), selection
 
 
 def _choose_platform(named: str | None, plugins: PluginManager) -> tuple[Platform, Selection]:

@@ -119,6 +119,16 @@ def test_a_platform_that_raises_or_answers_nonsense_is_named(method: str, answer
         resolve(Plugins(("mine", wrong)))
 
 
+@pytest.mark.parametrize(("kind", "method"), [(Source, "resolve"), (Loader, "read_info")])
+def test_a_source_or_loader_that_raises_is_named(kind: type, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise KeyError("table")
+
+    monkeypatch.setattr(kind, method, failing)
+    with pytest.raises(PluginError, match=f"model {kind.__name__.lower()} '.*' failed in failing: KeyError: 'table'"):
+        resolve()
+
+
 def test_a_proposal_changes_a_default_and_keeps_its_reason() -> None:
     config = resolve()
     assert config.scheduler.max_num_seqs == 7

@@ -81,7 +81,13 @@ class ErrorBarrier:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = False
+        started = client_left = False
+
+        async def noting_receive() -> Message:
+            nonlocal client_left
+            message = await receive()
+            client_left = client_left or message["type"] == "http.disconnect"
+            return message
 
         async def noting_send(message: Message) -> None:
             nonlocal started
@@ -89,8 +95,8 @@ class ErrorBarrier:
             await send(message)
 
         try:
-            await self._app(scope, receive, noting_send)
-            if not started:
+            await self._app(scope, noting_receive, noting_send)
+            if not started and not client_left:
                 raise RuntimeError("nothing answered the request")
         except ClientDisconnect:
             return

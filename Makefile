@@ -59,6 +59,7 @@ test: $(TOOLS)
 
 test-all: $(EVAL)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	PYTHON=$(BIN)/python scripts/check_wheels.sh
 
 lint: $(TOOLS)
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from corefw.errors import ConfigError
@@ -17,10 +18,12 @@ __all__ = [
     "log_level",
     "plugins_allowlist",
     "python_hash_seed",
+    "secrets",
 ]
 
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"", "0", "false", "no", "off"}
+_SECRET_NAMES = ("KEY", "TOKEN", "PASSWORD", "SECRET")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -81,13 +84,19 @@ def log_level() -> str:
     return level
 
 
-def child_environment() -> dict[str, str]:
-    """The environment of a process that computes: this one's, with defaults that must be set before torch loads."""
+def child_environment(path: Sequence[str] = ()) -> dict[str, str]:
+    """The environment of a process that computes: this one's, with defaults that must be set before torch loads.
+
+    Args:
+        path: folders where the child looks for modules first.
+    """
     defaults = {} if "OMP_WAIT_POLICY" in os.environ else _IDLE_THREADS
     tunables = [entry for entry in os.environ.get(_TUNABLES, "").split(":") if entry]
     if not any(entry.startswith(f"{_HUGE_HEAP}=") for entry in tunables):
         tunables.append(f"{_HUGE_HEAP}=1")
-    return {**defaults, **os.environ, _TUNABLES: ":".join(tunables)}
+    inherited = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+    first = {"PYTHONPATH": os.pathsep.join([*path, *inherited])} if path else {}
+    return {**defaults, **os.environ, **first, _TUNABLES: ":".join(tunables)}
 
 
 def apply_child_environment() -> None:
@@ -95,12 +104,16 @@ def apply_child_environment() -> None:
     os.environ.update(child_environment())
 
 
+def secrets() -> tuple[str, ...]:
+    """Values of the variables that hold secrets by their names: what reports mustn't show, wherever it comes from."""
+    return tuple(value for name, value in os.environ.items() if name.endswith(_SECRET_NAMES))
+
+
 def described() -> dict[str, str]:
     """Every variable that bears on corefw and is set, secrets as ``(set)``; for reports."""
     prefixes = ("COREFW_", "VLLM_", "HF_", "OMP_", "GOMP_", "KMP_", "MKL_", "CUDA_VISIBLE_DEVICES", "TRANSFORMERS_")
-    secrets = ("KEY", "TOKEN", "PASSWORD", "SECRET")
     return {
-        name: "(set)" if any(word in name for word in secrets) else value[:200]
+        name: "(set)" if any(word in name for word in _SECRET_NAMES) else value[:200]
         for name, value in sorted(os.environ.items())
         if name.startswith(prefixes)
     }

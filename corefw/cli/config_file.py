@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from corefw.cli.plugin_flags import PLUGIN_FLAG
 from corefw.config.args import check_setting
 from corefw.config.file import FileSetting, read_settings
+from corefw.config.plugin_settings import PluginSetting, setting_key
 from corefw.errors import ConfigError
 
 __all__ = ["add_config_flag", "apply_config_file"]
@@ -46,7 +48,13 @@ def apply_config_file(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
         path = Path(name).expanduser()
     except RuntimeError:  # ~ of an unknown user
         path = Path(name)
+    takes_plugin_settings = PLUGIN_FLAG in parser._option_string_actions
     for setting in read_settings(path):
+        if setting.plugin is not None and takes_plugin_settings:
+            label = f"{setting.place}: plugins.{setting.plugin}.{setting.key}"
+            value = PluginSetting(setting.value, label)
+            parser.set_defaults(**{setting_key(setting.plugin, setting.key): value})
+            continue
         action = actions.get(setting.key)
         if action is None:
             near = difflib.get_close_matches(setting.key, actions, n=1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from corefw.cli.client.connect import ENGINE_SECTIONS
 from corefw.cli.config_file import add_config_flag
 from corefw.cli.json_lines import open_input, open_output
+from corefw.cli.plugin_flags import add_plugin_flag
 from corefw.cli.sampling_flags import add_sampling_flags, sampling_fields
 from corefw.config.args import UserArgs, add_flags
 from corefw.errors import ConfigError
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-level", default="WARNING", help="of the engine (default: WARNING)")
     add_sampling_flags(parser)
     add_config_flag(parser)
+    add_plugin_flag(parser)
     add_flags(parser, ENGINE_SECTIONS)
 
 
@@ -52,9 +54,7 @@ def run(namespace: argparse.Namespace) -> int:
     configure_logging(namespace.log_level, "offline")
     from corefw.llm import LLM  # brings torch
 
-    settings: dict[str, Any] = {
-        key.partition(".")[2]: value for key, value in UserArgs.from_namespace(namespace).values.items()
-    }
+    settings = UserArgs.from_namespace(namespace).keywords()
     with open_output(namespace.output_file) as output, LLM(**settings) as llm:
         fields = {"max_tokens": _DEFAULT_MAX_TOKENS, "n": namespace.n, **sampling_fields(namespace)}
         if "stop" in fields:

@@ -23,7 +23,8 @@ _COMMANDS = (
     ("generate", "corefw.cli.generate", "continue many prompts offline; JSON lines out"),
     ("run-batch", "corefw.cli.run_batch", "answer a file of requests in the OpenAI batch format"),
     ("bench", "corefw.cli.bench.command", "measure a server or the engine itself"),
-    ("plugins", "corefw.cli.plugins", "list plugins, their state and why"),
+    ("plugins", "corefw.cli.plugins.command", "plugins: which there are, their state and why"),
+    ("explain", "corefw.cli.explain", "tell what a server would choose, and why nothing else"),
     ("collect-env", "corefw.cli.collect_env", "print versions, hardware and plugins, for a report"),
 )
 _MODULES = {name: module for name, module, _ in _COMMANDS}

@@ -25,10 +25,15 @@ class Parser(argparse.ArgumentParser):
         sys.exit(_USAGE_ERROR)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None):  # type: ignore[no-untyped-def, override]  # overloaded in typeshed
-        """Heed ``--config``, and leave nothing over: an unknown flag is this parser's error, not its parent's."""
+        """Heed ``--config`` and plugins' flags, and leave nothing over: an unknown flag is this parser's error."""
+        words = list(sys.argv[1:] if args is None else args)
         if "--config" in self._option_string_actions:
-            self._apply_config(sys.argv[1:] if args is None else args)
-        parsed, rest = super().parse_known_args(args, namespace)
+            self._apply_config(words)
+        taken: dict[str, object] = {}
+        if "--PLUGIN.FIELD" in self._option_string_actions:
+            words, taken = self._take_plugin_flags(words)
+        parsed, rest = super().parse_known_args(words, namespace)
+        vars(parsed).update(taken)
         if rest:
             self.error(f"unknown: {' '.join(rest)[:200]}{self._hint(rest[0])}")
         return parsed, rest
@@ -41,6 +46,18 @@ class Parser(argparse.ArgumentParser):
             apply_config_file(self, words)
         except ConfigError as error:
             self.error(str(error))
+
+    def _take_plugin_flags(self, words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
+        from corefw.cli.plugin_flags import list_plugin_flags, take_plugin_flags
+        from corefw.errors import ConfigError
+
+        if {"-h", "--help"} & set(words):
+            list_plugin_flags(self, words)
+        try:
+            rest, taken = take_plugin_flags(words)
+        except ConfigError as error:
+            self.error(str(error))
+        return rest, dict(taken)
 
     def _hint(self, word: str) -> str:
         near = difflib.get_close_matches(word.partition("=")[0], self._option_string_actions, n=1)

@@ -15,6 +15,7 @@ from corefw.cli.client.connect import ENGINE_SECTIONS
 from corefw.cli.client.transport import Transport, TransportError, post_json
 from corefw.cli.config_file import add_config_flag
 from corefw.cli.json_lines import open_input, open_output
+from corefw.cli.plugin_flags import add_plugin_flag
 from corefw.config.args import UserArgs, add_flags
 from corefw.errors import ConfigError
 
@@ -35,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--log-level", default="WARNING", help="of the engine (default: WARNING)")
     add_config_flag(parser)
+    add_plugin_flag(parser)
     add_flags(parser, ENGINE_SECTIONS)
 
 

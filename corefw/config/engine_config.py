@@ -6,8 +6,10 @@ One dataclass per owner. A field with ``metadata["help"]`` becomes a command-lin
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from corefw.config.checks import MAX_INT, check_api_key, check_options
+from corefw.config.kv_transfer import KVTransferConfig
 from corefw.config.model_info import ModelInfo
 from corefw.config.options import Section, option
 from corefw.config.server_checks import (
@@ -33,6 +35,7 @@ __all__ = [
     "DeviceConfig",
     "EngineConfig",
     "FrontendConfig",
+    "KVTransferConfig",
     "LoadConfig",
     "ModelConfig",
     "ParallelConfig",
@@ -135,6 +138,12 @@ class SchedulerConfig(Section):
     scheduling_policy: str = option(
         "fcfs", "who goes first and who gives way: fcfs, priority (the smaller number goes first) or another strategy"
     )
+    scheduling_order: str | None = option(
+        None, "strategy that orders the queue; default: that of --scheduling-policy, as with the next three"
+    )
+    scheduling_victim: str | None = option(None, "strategy that chooses who gives way when KV blocks run out")
+    scheduling_admission: str | None = option(None, "strategy that decides whether a request may begin")
+    scheduling_chunks: str | None = option(None, "strategy that decides how much of a prompt a step computes")
     max_num_seqs: int = option(256, "requests that may hold a batch slot at once", low=1, high=65536)
     max_num_active_seqs: int | None = option(
         None,
@@ -230,6 +239,7 @@ class PluginConfig(Section):
     plugin_policy: str = option(
         "normal", "what an unknown name or a failing plugin does", choices=("strict", "normal", "warn")
     )
+    plugin_lock: str | None = option(None, "file of `corefw plugins lock`; refuse any other set of plugins")
     resolved: tuple[ResolvedPlugin, ...] = ()
 
 
@@ -257,6 +267,9 @@ class ServerConfig(Section):
     allowed_methods: tuple[str, ...] = option(("*",), "method that such pages may use; may be given more than once")
     allowed_headers: tuple[str, ...] = option(("*",), "header that such pages may send; may be given more than once")
     allow_credentials: bool = option(False, "let such pages send cookies and client certificates")
+    allow_route_override: tuple[str, ...] = option(
+        (), "plugin whose routes may stand before the core's or around them; may be given more than once", unique=True
+    )
     max_body_bytes: int = option(8 * 2**20, "largest request body", low=1024)
     max_total_body_bytes: int | None = option(
         None,
@@ -318,6 +331,11 @@ class FrontendConfig(Section):
     control_tokens_in_content: bool = option(
         False, "let the text of a control token in a chat's messages become that token; for clients you trust"
     )
+    io_processor_plugin: str | None = option(
+        None,
+        "IO processor plugin by name, which takes requests in a form of its own; none for no such; default: the one "
+        "that the model's configuration names",
+    )
     stream_interval: int = option(
         1, "tokens between two pieces of a stream; the first one always goes out at once", low=1, high=2**20
     )
@@ -335,6 +353,8 @@ class EngineConfig:
             as many as the embedding has rows.
         model_implementation: ``native``, or the name of the plugin that computes the model.
         decisions: (what, chosen, why), in the order taken; printed at start.
+        plugin_settings: plugins' own sections, by plugin, as plain data.
+        fingerprint: of what determines KV contents and compiled code (see ``corefw.config.fingerprint``).
     """
 
     model: ModelConfig
@@ -348,9 +368,12 @@ class EngineConfig:
     model_info: ModelInfo
     dtype: str
     platform: str
+    kv_transfer: KVTransferConfig = field(default_factory=KVTransferConfig)
     model_implementation: str = "native"
     tokenizer_size: int | None = None
     decisions: tuple[tuple[str, str, str], ...] = ()
+    plugin_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    fingerprint: str = ""
 
     @property
     def max_model_len(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,9 @@ __all__ = ["FileSetting", "read_settings"]
 
 _MAX_BYTES = 2**18
 _MAX_SHOWN = 80
+_MAX_PLUGIN_NODES = 10_000
+_MAX_PLUGIN_DEPTH = 20
+_ALLOWLIST = "allow"  # beside the plugins' sections; a plugin of that name has a mapping there
 
 _Scalar = str | int | float | bool
 
@@ -26,13 +31,15 @@ class FileSetting:
 
     Attributes:
         place: file and line, for messages.
-        key: as a flag is written, without its dashes in front.
-        value: as YAML reads it.
+        key: as a flag is written, without its dashes in front; of a plugin's setting the field.
+        value: as YAML reads it; of a plugin's setting any plain data.
+        plugin: whose setting it is.
     """
 
     place: str
     key: str
-    value: _Scalar | tuple[_Scalar, ...]
+    value: Any
+    plugin: str | None = None
 
 
 def read_settings(path: Path) -> tuple[FileSetting, ...]:
@@ -64,6 +71,8 @@ def read_settings(path: Path) -> tuple[FileSetting, ...]:
 
 
 def _settings(root: yaml.MappingNode, shown: str) -> tuple[FileSetting, ...]:
+    import yaml
+
     found: dict[str, FileSetting] = {}
     for key_node, value_node in root.value:
         place = f"{shown}, line {key_node.start_mark.line + 1}"
@@ -74,8 +83,61 @@ def _settings(root: yaml.MappingNode, shown: str) -> tuple[FileSetting, ...]:
         if key in found:
             first = found[key].place.rpartition(" ")[2]
             raise ConfigError(f"{place}: {name} is there already, in line {first}")
-        found[key] = FileSetting(place, key, _value(value_node, f"{place}: {name}"))
+        if key == "plugins" and isinstance(value_node, yaml.MappingNode):
+            found |= _plugin_sections(value_node, shown)
+        else:
+            found[key] = FileSetting(place, key, _value(value_node, f"{place}: {name}"))
     return tuple(found.values())
+
+
+def _plugin_sections(root: yaml.MappingNode, shown: str) -> dict[str, FileSetting]:
+    """``plugins: {NAME: {FIELD: VALUE}}``; a text under ``allow`` is the allowlist."""
+    import yaml
+
+    found: dict[str, FileSetting] = {}
+    budget = itertools.count(_MAX_PLUGIN_NODES, -1)
+    for plugin, node, place in _pairs(root, f"{shown}, line", "plugins"):
+        if plugin == _ALLOWLIST and isinstance(node, yaml.ScalarNode):
+            found["plugins"] = FileSetting(place, "plugins", _scalar(node, f"{place}: plugins.{_ALLOWLIST}"))
+            continue
+        what = f"plugins.{plugin[:_MAX_SHOWN]}"
+        if not isinstance(node, yaml.MappingNode):
+            raise ConfigError(f"{place}: {what} must be a mapping of the plugin's settings")
+        for key, value, inner in _pairs(node, f"{shown}, line", what):
+            found[f"{what}.{key}"] = FileSetting(inner, key, _plain(value, f"{inner}: {what}.{key}", budget), plugin)
+    return found
+
+
+def _pairs(root: yaml.MappingNode, before: str, what: str) -> Iterator[tuple[str, yaml.Node, str]]:
+    """Key, value and place of each pair of a mapping."""
+    seen: set[str] = set()
+    for key_node, value_node in root.value:
+        place = f"{before} {key_node.start_mark.line + 1}"
+        key = key_node.value if isinstance(key_node.value, str) else ""
+        if not key:
+            raise ConfigError(f"{place}: {what} has a key that isn't a name")
+        if key in seen:
+            raise ConfigError(f"{place}: {what}.{key[:_MAX_SHOWN]} is there already")
+        seen.add(key)
+        yield key, value_node, place
+
+
+def _plain(node: yaml.Node, what: str, budget: Iterator[int], depth: int = 0) -> Any:
+    """Plain data of any shape, as long as it doesn't grow when it is built."""
+    import yaml
+
+    if depth > _MAX_PLUGIN_DEPTH:  # an alias may stand for what it is in
+        raise ConfigError(f"{what[:_MAX_SHOWN]} is nested too deeply")
+    if next(budget) <= 0:
+        raise ConfigError(f"{what}: plugins have more than {_MAX_PLUGIN_NODES} values")
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(item, what, budget, depth + 1) for item in node.value]
+    if isinstance(node, yaml.MappingNode):
+        return {
+            key: _plain(value, f"{what}.{key}", budget, depth + 1)
+            for key, value, _ in _pairs(node, f"{what}: line", what)
+        }
+    return _scalar(node, what)
 
 
 def _value(node: yaml.Node, what: str) -> _Scalar | tuple[_Scalar, ...]:
@@ -84,8 +146,6 @@ def _value(node: yaml.Node, what: str) -> _Scalar | tuple[_Scalar, ...]:
 
     if isinstance(node, yaml.SequenceNode):
         return tuple(_scalar(item, what) for item in node.value)
-    if isinstance(node, yaml.MappingNode) and what.endswith(": plugins"):
-        raise ConfigError(f"{what}: plugins have no sections of their own yet; plugins is the allowlist, a text")
     return _scalar(node, what)
 
 

@@ -8,10 +8,12 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from corefw.engine.event_subscription import EventSubscription
 from corefw.engine.output_stream import OutputStream
-from corefw.errors import EngineDeadError, EngineError
+from corefw.errors import EngineDeadError, EngineError, RequestError
 from corefw.messages.control import UtilityCall
-from corefw.messages.outputs import EngineCoreOutputs, SchedulerStats, UtilityResult
+from corefw.messages.outputs import EngineCoreOutputs, ErrorKind, SchedulerStats, UtilityResult
+from corefw.messages.plain import plain_problem
 from corefw.observability.logging import get_logger
 
 if TYPE_CHECKING:
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["AsyncEngine", "OutputStream"]
 
 _log = get_logger(__name__)
+
+
+class _CallRefusedError(EngineError):
+    """The core answered a call with an error that is its caller's."""
 
 
 class AsyncEngine:
@@ -44,6 +50,7 @@ class AsyncEngine:
         self._streams: dict[str, OutputStream] = {}
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._call_ids = itertools.count(1)
+        self._subscriptions: list[EventSubscription] = []
         self._idle = asyncio.Event()
         self._idle.set()
         self._closing = False
@@ -124,6 +131,47 @@ class AsyncEngine:
         finally:
             del self._calls[call_id]
 
+    async def call_plugin(self, name: str, *args: Any, timeout_s: float = 30.0) -> Any:
+        """Call a function that a plugin offers in the core or in its workers (``corefw_rpc_handlers``).
+
+        Args:
+            name: ``plugin.method``.
+            args: plain data.
+            timeout_s: how long to wait; the function itself isn't stopped.
+
+        Returns:
+            what it answered, plain data; where it lives in workers, a list of their answers by rank.
+
+        Raises:
+            RequestError: there is no such function, it failed, it took too long, or the arguments aren't plain data.
+            EngineError: the core failed, or is dead.
+        """
+        if "." not in name:
+            raise RequestError(f"{name[:80]!r} names no plugin's function; it takes plugin.method")
+        if problem := plain_problem(args):
+            raise RequestError(f"{name[:80]} can't be called so: the list of its arguments {problem}")
+        try:
+            return await asyncio.wait_for(self.call(name, *args), timeout_s)
+        except TimeoutError:
+            raise RequestError(f"{name[:80]} didn't answer within {timeout_s:g} s", status=504) from None
+        except _CallRefusedError as error:
+            raise RequestError(str(error)) from error
+
+    def subscribe(self, *topics: str) -> EventSubscription:
+        """Events that plugins in the core and in workers tell from now on.
+
+        Args:
+            topics: ``plugin.topic``, or ``plugin`` for all of a plugin's; none for all there are.
+
+        Raises:
+            EngineDeadError: the engine is dead.
+        """
+        if self.death is not None:
+            raise self.death
+        subscription = EventSubscription(topics, self._subscriptions.remove)
+        self._subscriptions.append(subscription)
+        return subscription
+
     async def shutdown(self, drain_s: float = 0.0) -> None:
         """Stop: no new requests, running ones get ``drain_s`` seconds, the rest is aborted; then the core ends.
 
@@ -165,6 +213,8 @@ class AsyncEngine:
             self.stats = message.stats
         if message.utility is not None:
             self._resolve(message.utility)
+        if self._subscriptions:
+            self._publish(message)
         for output in message.outputs:
             stream = self._streams.get(output.request_id)
             if stream is None:
@@ -180,7 +230,14 @@ class AsyncEngine:
         if result.error is None:
             answer.set_result(result.value)
         else:
-            answer.set_exception(EngineError(result.error))
+            refused = result.error_kind is ErrorKind.REQUEST
+            answer.set_exception(_CallRefusedError(result.error) if refused else EngineError(result.error))
+
+    def _publish(self, message: EngineCoreOutputs) -> None:
+        for subscription in self._subscriptions:
+            subscription.num_dropped += message.num_dropped_events
+            for event in message.events:
+                subscription.put(event)
 
     def _forget(self, request_id: str) -> None:
         del self._streams[request_id]
@@ -201,6 +258,8 @@ class AsyncEngine:
         for stream in self._streams.values():
             stream.fail(death)
         self._streams.clear()
+        for subscription in self._subscriptions:
+            subscription.fail(death)
         self._idle.set()
         for answer in self._calls.values():
             if not answer.done():

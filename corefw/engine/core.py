@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import logging
+import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from corefw.engine.kv_cache.sizing import plan_runtime
+from corefw.engine.life_cycle import LifeCycle
+from corefw.engine.plugin_channel import PluginChannel
 from corefw.errors import ConfigError, CorefwError, EngineDeadError, RequestError
 from corefw.messages.outputs import EngineCoreOutput, EngineCoreOutputs, ErrorKind, FinishReason, ModelRunnerOutput
+from corefw.messages.plain import valid_text
 from corefw.observability.logging import get_logger
-from corefw.plugin_system.groups import Process
+from corefw.plugin_system.groups import Process, group_named
+from corefw.plugin_system.process_report import describe
+from corefw.plugin_system.selection import by_name
+from corefw.plugin_system.settings import restore_settings
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
@@ -31,6 +38,10 @@ __all__ = ["EngineCore"]
 
 _STEP_FAILED = "the engine failed to compute this request; the reason is in the server's log"
 _NOT_ADDED = "the engine could not take this request; the reason is in the server's log"
+# Nothing can be computed until a transfer is done, a lease is over: how soon to look again.
+_POLL_S = 0.001
+# So often in a row the workers may fail in a step that computes nothing and only tells them whom to forget.
+_MAX_UNTOLD = 3
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 _log = get_logger(__name__)
@@ -56,9 +67,11 @@ class EngineCore:
         self._pending: list[EngineCoreOutput] = []
         self._aborts: SimpleQueue[Sequence[str]] = SimpleQueue()
         self._failure: str | None = None
+        self._num_untold = 0
         self._failure_listener: Callable[[str], None] = _log.error
         report("loading plugins")
         plugins.load_general(Process.ENGINE_CORE)
+        restore_settings(plugins, config.plugin_settings)
         executor_class = _plugin_class(
             plugins, "executors", config.parallel.distributed_executor_backend, "--distributed-executor-backend"
         )
@@ -69,6 +82,10 @@ class EngineCore:
             self._executor.on_failure(self._executor_failed)
             self.plan, group_specs = self._size_cache(config, report)
             self._scheduler: Scheduler = scheduler_class(config, self.plan, group_specs, plugins)
+            if config.kv_transfer.kv_connector is not None:
+                self._scheduler.receive_handshakes(self._executor.collective_rpc("kv_handshake"))
+            self._life_cycle = LifeCycle.collect(config, plugins)
+            self._channel = PluginChannel(config, plugins, self._executor)
         except BaseException:
             self._executor.shutdown()
             raise
@@ -85,17 +102,22 @@ class EngineCore:
         except Exception:  # one request's trouble must not become everybody's
             _log.exception("request %s could not be added", request.request_id)
             self.reject(request.request_id, _NOT_ADDED)
+        else:
+            if self._life_cycle is not None:
+                self._life_cycle.added(request)
 
     def reject(self, request_id: str, error: str, kind: ErrorKind = ErrorKind.ENGINE) -> None:
         """End a request that the scheduler doesn't know with an error."""
         self._pending.append(
-            EngineCoreOutput(request_id=request_id, finish_reason=FinishReason.ERROR, error=error, error_kind=kind),
+            EngineCoreOutput(
+                request_id=request_id, finish_reason=FinishReason.ERROR, error=valid_text(error), error_kind=kind
+            ),
         )
 
     def abort(self, request_ids: Sequence[str]) -> None:
         """End requests; unknown ids are ignored. Their last outputs come with the next step."""
         self._drain_aborts()
-        self._pending += self._scheduler.finish_requests(request_ids, FinishReason.ABORT)
+        self._tell(self._scheduler.finish_requests(request_ids, FinishReason.ABORT))
 
     def abort_soon(self, request_ids: Sequence[str]) -> None:
         """From any thread: end requests while a step runs, before its result is taken."""
@@ -115,12 +137,21 @@ class EngineCore:
             raise EngineDeadError(self._failure)
         if not self.has_work():
             return None
-        self._pending += self._run(self._scheduler.schedule())
+        scheduled = self._scheduler.schedule()
+        if self._life_cycle is not None:
+            self._life_cycle.scheduled(scheduled)
+        self._tell(self._run(scheduled))
+        if not (scheduled.total_num_scheduled_tokens or self._pending) and self._scheduler.has_work():
+            time.sleep(_POLL_S)
         outputs, self._pending = self._pending, []
-        return EngineCoreOutputs(outputs=outputs, stats=self._scheduler.stats())
+        return self.with_events(EngineCoreOutputs(outputs=outputs, stats=self._scheduler.stats()))
+
+    def with_events(self, outputs: EngineCoreOutputs) -> EngineCoreOutputs:
+        """A message to the front end, with the events that plugins have told meanwhile."""
+        return self._channel.with_events(outputs)
 
     def call(self, method: str, args: Sequence[Any] = ()) -> Any:
-        """Call by name; arguments and result are plain data.
+        """Call by name; arguments and result are plain data. A name with a dot in it, ``plugin.method``, is a plugin's.
 
         Raises:
             RequestError: there is no such call, or it doesn't take these arguments.
@@ -133,6 +164,8 @@ class EngineCore:
             "set_log_level": _set_log_level,
             "stats": lambda: msgspec.to_builtins(self._scheduler.stats()),
         }
+        if "." in method:
+            return self._channel.call(method, args)
         if method not in calls:
             raise RequestError(f"the engine core has no call {method[:80]!r}; it has {', '.join(calls)}")
         return calls[method](*args)
@@ -143,6 +176,9 @@ class EngineCore:
 
     def shutdown(self) -> None:
         """Stop the workers. May be called twice."""
+        if self._life_cycle is not None:
+            self._life_cycle.close()
+        self._scheduler.shutdown()
         self._executor.shutdown()
         gc.unfreeze()
 
@@ -160,11 +196,20 @@ class EngineCore:
             raise
         except Exception as error:  # the step border: its requests end, all others go on
             _log.exception("step %d failed", scheduled.step)
+            self._check_workers_listen(scheduled, error)
             self._drain_aborts()
             message = str(error) if isinstance(error, CorefwError) else _STEP_FAILED
             return self._scheduler.fail_step(scheduled, message)
+        self._num_untold = 0
         self._drain_aborts()
+        self._channel.forward(result)
         return self._scheduler.update(scheduled, result)
+
+    def _check_workers_listen(self, scheduled: SchedulerOutput, error: Exception) -> None:
+        """What they must be told is told again in the next step: without an end, where they always fail."""
+        self._num_untold = 0 if scheduled.total_num_scheduled_tokens else self._num_untold + 1
+        if self._num_untold >= _MAX_UNTOLD:
+            raise EngineDeadError(f"the workers failed {_MAX_UNTOLD} times in a row with nothing to compute") from error
 
     def _execute(self, scheduled: SchedulerOutput) -> ModelRunnerOutput:
         if not _tells_something(scheduled):
@@ -176,7 +221,13 @@ class EngineCore:
 
     def _drain_aborts(self) -> None:
         while not self._aborts.empty():
-            self._pending += self._scheduler.finish_requests(self._aborts.get_nowait(), FinishReason.ABORT)
+            self._tell(self._scheduler.finish_requests(self._aborts.get_nowait(), FinishReason.ABORT))
+
+    def _tell(self, outputs: list[EngineCoreOutput]) -> None:
+        """Queue the scheduler's news for the front end."""
+        if self._life_cycle is not None:
+            self._life_cycle.ended_or_grew(outputs)
+        self._pending += outputs
 
     def _executor_failed(self, reason: str) -> None:
         self._failure = reason
@@ -188,20 +239,25 @@ class EngineCore:
             raise RequestError("this engine records no KV events; start it with --kv-events")
         return msgspec.to_builtins(batch, builtin_types=(bytes,))
 
-    def _describe_plugins(self) -> list[dict[str, Any]]:
-        return [msgspec.to_builtins(plugin) for plugin in self._plugins.resolved()]
+    def _describe_plugins(self) -> Any:
+        return msgspec.to_builtins(describe(self._plugins, Process.ENGINE_CORE))
 
 
 def _tells_something(scheduled: SchedulerOutput) -> bool:
     return bool(
-        scheduled.total_num_scheduled_tokens or scheduled.finished_request_ids or scheduled.preempted_request_ids
+        scheduled.total_num_scheduled_tokens
+        or scheduled.finished_request_ids
+        or scheduled.preempted_request_ids
+        or scheduled.kv_transfer is not None
     )
 
 
 def _plugin_class(plugins: PluginManager, group: str, name: str, setting: str) -> Any:
     """A plugin by name, or a class by ``module:Class``."""
     if ":" not in name:
-        return plugins.get(group, name, setting=setting)
+        found = plugins.get(group, name, setting=setting)
+        plugins.record(by_name(group_named(group).what, name, plugins.names(group), setting))
+        return found
     module, _, attribute = name.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)

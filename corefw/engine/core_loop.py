@@ -7,8 +7,9 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from corefw.errors import CorefwError
-from corefw.messages.outputs import EngineCoreOutputs, UtilityResult
+from corefw.errors import CorefwError, RequestError
+from corefw.messages.outputs import EngineCoreOutputs, ErrorKind, UtilityResult
+from corefw.messages.plain import valid_text
 from corefw.observability.logging import get_logger
 
 if TYPE_CHECKING:
@@ -77,11 +78,12 @@ class CoreLoop:
         try:
             result = UtilityResult(call_id=call.call_id, value=self._core.call(call.method, call.args))
         except CorefwError as error:
-            result = UtilityResult(call_id=call.call_id, error=str(error))
+            kind = ErrorKind.REQUEST if isinstance(error, RequestError) else ErrorKind.ENGINE
+            result = UtilityResult(call_id=call.call_id, error=valid_text(str(error)), error_kind=kind)
         except Exception as error:  # a wrong call is the caller's trouble, not every request's
             _log.exception("call of %s failed", call.method)
-            result = UtilityResult(call_id=call.call_id, error=f"{type(error).__name__}: {error}")
-        self._send(EngineCoreOutputs(utility=result))
+            result = UtilityResult(call_id=call.call_id, error=valid_text(f"{type(error).__name__}: {error}"))
+        self._send(self._core.with_events(EngineCoreOutputs(utility=result)))
 
     def _stop(self) -> None:
         self._stopping = True

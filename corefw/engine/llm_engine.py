@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from corefw.engine.clients.in_process import InProcessClient
+from corefw.errors import RequestError
+from corefw.messages.outputs import EngineCoreOutputs
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.config.runtime_plan import RuntimePlan
     from corefw.engine.core import EngineCore
+    from corefw.messages.events import PluginEvent
     from corefw.messages.outputs import EngineCoreOutput, SchedulerStats
     from corefw.messages.request import EngineCoreRequest
     from corefw.plugin_system.manager import PluginManager
 
 __all__ = ["LLMEngine"]
+
+_MAX_UNREAD_EVENTS = 1024
 
 
 class LLMEngine:
@@ -36,6 +42,7 @@ class LLMEngine:
     def __init__(self, config: EngineConfig, plugins: PluginManager, encode_messages: bool = False) -> None:
         self._client = InProcessClient(config, plugins, encode_messages=encode_messages)
         self.stats: SchedulerStats | None = None
+        self._events: deque[PluginEvent] = deque(maxlen=_MAX_UNREAD_EVENTS)
 
     @property
     def config(self) -> EngineConfig:
@@ -68,7 +75,25 @@ class LLMEngine:
         """
         outputs = self._client.step()
         self.stats = outputs.stats or self.stats
+        self._events.extend(outputs.events)
         return outputs.outputs
+
+    def call_plugin(self, name: str, *args: Any) -> Any:
+        """Call a function that a plugin offers in the core or in its workers: see ``AsyncEngine.call_plugin``.
+
+        Raises:
+            RequestError: there is no such function, it failed, or the arguments aren't plain data.
+        """
+        if "." not in name:
+            raise RequestError(f"{name[:80]!r} names no plugin's function; it takes plugin.method")
+        return self.core.call(name, args)
+
+    def take_events(self) -> list[PluginEvent]:
+        """Events that plugins told since the last call; of many unread ones the newest."""
+        self._events.extend(self.core.with_events(EngineCoreOutputs()).events)
+        taken = list(self._events)
+        self._events.clear()
+        return taken
 
     def has_work(self) -> bool:
         """Whether ``step`` can bring anything."""

@@ -10,16 +10,22 @@ from typing import TYPE_CHECKING, Any
 from corefw import env
 from corefw.config.args import SECTIONS, UserArgs
 from corefw.config.engine_config import EngineConfig, ModelConfig, PluginConfig
+from corefw.config.fingerprint import fingerprint_of
+from corefw.config.model_info import ModelFiles, ModelInfo
+from corefw.engine.plugin_proposals import apply_plugin_proposals, stands_for
 from corefw.errors import ConfigError, ModelSourceError
+from corefw.interfaces.hooks.configuration import corefw_fingerprint
 from corefw.interfaces.model import ModelRequest
 from corefw.interfaces.model_source import SourceOptions
 from corefw.interfaces.selection import Selection
 from corefw.models.loading.hf_config import check_sizes
 from corefw.models.registry import choose_implementation
-from corefw.plugin_system.selection import select
+from corefw.plugin_system.making import made_by_plugin
+from corefw.plugin_system.selection import by_name, select
+from corefw.plugin_system.settings import configure_plugins
 
 if TYPE_CHECKING:
-    from corefw.config.model_info import ModelFiles, ModelInfo
+    from corefw.config.device_description import DeviceDescription
     from corefw.interfaces.model_loader import ModelLoader
     from corefw.interfaces.model_source import ModelSource
     from corefw.interfaces.platform import Platform, Proposal
@@ -31,22 +37,32 @@ __all__ = ["resolve_config", "resolve_model", "with_tokenizer_size"]
 _OPEN_SECTIONS = tuple(name for name in SECTIONS if name not in ("server", "device"))
 
 
-def resolve_config(args: UserArgs, plugins: PluginManager, *, interactive: bool = True) -> EngineConfig:
+def resolve_config(
+    args: UserArgs, plugins: PluginManager, described: DeviceDescription | None = None, *, interactive: bool = True
+) -> EngineConfig:
     """The configuration of an engine, with a reason for every choice.
 
     Args:
         args: explicit settings.
         plugins: the resolved plugin set; recorded with every selection.
+        described: for a device that isn't here; such a configuration explains, and doesn't run.
         interactive: see ``Platform.propose``.
 
     Raises:
         ConfigError: a setting can't be honoured, with what is accepted.
     """
+    plugin_settings = configure_plugins(plugins, args.plugin_settings)
     info, selections = resolve_model(args, plugins)
     device = _section(SECTIONS["device"], args.section("device"))
-    platform, selection = _choose_platform(device.platform, plugins)
+    if described is None:
+        platform, selection = _choose_platform(device.platform, plugins)
+    else:
+        platform, selection = _described_platform(device.platform, plugins, described)
     selections = [*selections, selection]
-    sections, changes = _apply_proposals(args, platform.propose(info, args.explicit, interactive=interactive))
+    what = f"platform {platform.name!r}"
+    proposed = made_by_plugin(what, Sequence, platform.propose, info, args.explicit, interactive=interactive)
+    sections, changes = _apply_proposals(args, proposed)
+    changes += apply_plugin_proposals(args, sections, info, platform.name, plugins)
     model = _section(ModelConfig, sections["model"])
     dtype, dtype_reason = _choose_dtype(model.dtype, info, platform)
     cache_dir = str(env.cache_dir() / "implementations")
@@ -57,7 +73,7 @@ def resolve_config(args: UserArgs, plugins: PluginManager, *, interactive: bool 
     _check_context(model, info)
     for item in selections:
         plugins.record(item)
-    return EngineConfig(
+    config = EngineConfig(
         model=model,
         model_info=info,
         dtype=dtype,
@@ -68,27 +84,33 @@ def resolve_config(args: UserArgs, plugins: PluginManager, *, interactive: bool 
             *((item.what, item.chosen, item.why) for item in selections),
             *changes,
             ("dtype", dtype, dtype_reason),
+            *_plugin_setting_decisions(args),
         ),
+        plugin_settings=plugin_settings,
         **{
             name: _section(SECTIONS[name], sections[name])
-            for name in ("load", "cache", "scheduler", "parallel", "compilation", "frontend")
+            for name in ("load", "cache", "kv_transfer", "scheduler", "parallel", "compilation", "frontend")
         },
     )
+    return _with_fingerprint(config, plugins)
 
 
 def resolve_model(args: UserArgs, plugins: PluginManager) -> tuple[ModelInfo, list[Selection]]:
     """Find the model's files and read their headers."""
     model = _section(ModelConfig, args.section("model"))
     load = _section(SECTIONS["load"], args.section("load"))
-    files, source_selection = _resolve_files(model.model, load.revision, plugins)
+    reference, named = stands_for(model.model, plugins)
+    files, source_selection = _resolve_files(reference, load.revision, plugins)
     loaders: dict[str, ModelLoader] = {plugin.name: plugin.create() for plugin in plugins.load_all("model_loaders")}
-    named = None if load.load_format == "auto" else load.load_format
+    wanted = None if load.load_format == "auto" else load.load_format
     selection = select(
         "model loader",
         [(name, partial(loader.supports, files)) for name, loader in loaders.items()],
-        named=named,
+        named=wanted,
     )
-    return loaders[selection.chosen].read_info(files), [source_selection, selection]
+    what = f"model loader {selection.chosen!r}"
+    info = made_by_plugin(what, ModelInfo, loaders[selection.chosen].read_info, files)
+    return info, [*named, source_selection, selection]
 
 
 def with_tokenizer_size(config: EngineConfig, num_tokens: int) -> EngineConfig:
@@ -105,7 +127,7 @@ def _resolve_files(reference: str, revision: str | None, plugins: PluginManager)
         raise ModelSourceError(f"the model {reference[:200]!r} can't be found: {error}") from None
     options = SourceOptions(cache_dir=str(env.cache_dir() / "models"), revision=revision, offline=env.hub_offline())
     source = next(s for s in sources if s.name == selection.chosen)
-    return source.resolve(reference, options), selection
+    return made_by_plugin(f"model source {source.name!r}", ModelFiles, source.resolve, reference, options), selection
 
 
 def _choose_platform(named: str | None, plugins: PluginManager) -> tuple[Platform, Selection]:
@@ -119,6 +141,17 @@ def _choose_platform(named: str | None, plugins: PluginManager) -> tuple[Platfor
         if len(rivals) > 1:
             raise ConfigError(f"several platforms are available: {', '.join(rivals)}; choose one with --platform")
     return platforms[selection.chosen], selection
+
+
+def _described_platform(
+    named: str | None, plugins: PluginManager, described: DeviceDescription
+) -> tuple[Platform, Selection]:
+    """The platform that a capability file names, whether or not its hardware is here."""
+    name = described.platform
+    if named not in (None, name):
+        raise ConfigError(f"--platform {named} and the capability file's platform {name} are two; give one")
+    platform = plugins.get("platform_plugins", name, setting="the capability file").from_capability(described)
+    return platform, by_name("platform", name, plugins.names("platform_plugins"), "the capability file's platform")
 
 
 def _apply_proposals(
@@ -135,6 +168,23 @@ def _apply_proposals(
     return sections, changes
 
 
+def _plugin_setting_decisions(args: UserArgs) -> list[tuple[str, str, str]]:
+    """Which settings of plugins were given and where; a value may be a secret."""
+    return [
+        (f"settings of plugin {plugin}", ", ".join(settings), ", ".join(item.label for item in settings.values()))
+        for plugin, settings in args.plugin_settings.items()
+    ]
+
+
+def _with_fingerprint(config: EngineConfig, plugins: PluginManager) -> EngineConfig:
+    additions = [(item.plugin, item.value) for item in plugins.collect(str, corefw_fingerprint, config)]
+    fingerprint = fingerprint_of(config, additions)
+    what = "files, arithmetic, versions, plugins and their settings"
+    why = f"{what}; with additions of {', '.join(name for name, _ in additions)}" if additions else what
+    decisions = (*config.decisions, ("fingerprint", fingerprint, why))
+    return dataclasses.replace(config, fingerprint=fingerprint, decisions=decisions)
+
+
 def _check_context(model: ModelConfig, info: ModelInfo) -> None:
     if model.max_model_len is not None and model.max_model_len > info.max_position:
         raise ConfigError(
@@ -144,7 +194,7 @@ def _check_context(model: ModelConfig, info: ModelInfo) -> None:
 
 
 def _choose_dtype(wanted: str, info: ModelInfo, platform: Platform) -> tuple[str, str]:
-    available = tuple(platform.dtypes())
+    available = tuple(made_by_plugin(f"platform {platform.name!r}", Sequence, platform.dtypes))
     if wanted != "auto":
         if wanted not in available:
             raise ConfigError(

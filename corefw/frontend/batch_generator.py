@@ -6,11 +6,11 @@ import contextlib
 import itertools
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 from corefw.config.runtime_plan import RuntimePlan
 from corefw.errors import EngineDeadError, EngineError, RequestError
@@ -18,8 +18,10 @@ from corefw.frontend.core_requests import complete_params, core_requests
 from corefw.frontend.output_processor import GenerationUpdate, OutputProcessor
 from corefw.frontend.prompt_embeds import without_first
 from corefw.frontend.renderer import Renderer
+from corefw.frontend.request_hooks import NO_HOOKS, RequestHooks, TextTransforms
 from corefw.frontend.results import CompletionOutput, RequestOutput
 from corefw.frontend.token_params import truncated, with_token_ids
+from corefw.interfaces.hooks.front_end import GenerationRequest, RequestSource
 from corefw.messages.outputs import EngineCoreOutput
 from corefw.messages.request import EmbeddingSpan, EngineCoreRequest
 from corefw.messages.sampling import SamplingParams
@@ -40,7 +42,7 @@ class SteppedEngine(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchItem:
-    """One prompt. ``text`` is what it was made of, for the result; the rest is for the core."""
+    """One prompt. ``text`` is what it was made of, for the result; ``source`` is for plugins, the rest for the core."""
 
     prompt_ids: list[int]
     params: SamplingParams
@@ -48,6 +50,8 @@ class BatchItem:
     priority: int = 0
     cache_salt: str | None = None
     prompt_embeds: tuple[EmbeddingSpan, ...] = ()
+    extensions: Mapping[str, Any] | None = None
+    source: RequestSource = field(default_factory=RequestSource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class _Sequence:
     position: int
     request: EngineCoreRequest
     processor: OutputProcessor
+    transforms: TextTransforms | None
 
 
 class BatchGenerator:
@@ -65,9 +70,11 @@ class BatchGenerator:
     Args:
         engine: stepped by nobody else.
         renderer: gives the tokenizer and the model's end tokens.
+        hooks: of plugins.
     """
 
-    def __init__(self, engine: SteppedEngine, renderer: Renderer) -> None:
+    def __init__(self, engine: SteppedEngine, renderer: Renderer, hooks: RequestHooks = NO_HOOKS) -> None:
+        self._hooks = hooks
         self._engine = engine
         self._tokenizer = renderer.tokenizer
         self._eos_ids = renderer.eos_ids
@@ -118,8 +125,17 @@ class BatchGenerator:
             eos_ids=self._eos_ids,
             priority=item.priority,
             cache_salt=item.cache_salt,
+            extra=self._hooks.extensions.checked(item.extensions),
             prompt_embeds=without_first(item.prompt_embeds, len(item.prompt_ids) - len(kept_ids)),
         )
+        asked = GenerationRequest(
+            prompt_ids=kept_ids,
+            params=params,
+            priority=item.priority,
+            cache_salt=item.cache_salt,
+            source=item.source,
+        )
+        self._hooks.check(asked)
         outputs = [CompletionOutput(index=index) for index in range(params.n)]
         results.append(
             RequestOutput(
@@ -130,7 +146,12 @@ class BatchGenerator:
             )
         )
         return {
-            request.request_id: _Sequence(position, request, OutputProcessor(self._tokenizer, request, index))
+            request.request_id: _Sequence(
+                position,
+                request,
+                OutputProcessor(self._tokenizer, request, index),
+                self._hooks.transforms(asked, index),
+            )
             for index, request in enumerate(requests)
         }
 
@@ -148,6 +169,8 @@ class BatchGenerator:
             del running[output.request_id]
         with naming_prompt(sequence.position):
             update = sequence.processor.process(output)
+            if sequence.transforms is not None:
+                update = sequence.transforms.apply(update)
         results[sequence.position].add(update)
         if update.finish_reason is not None and output.finish_reason is None:
             del running[output.request_id]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from corefw.errors import RequestError
 
-__all__ = ["template_messages"]
+__all__ = ["MODALITIES", "has_media", "refused_part", "template_messages"]
 
-_MODALITIES = {
+# What a content part of a type is, other than text.
+MODALITIES = {
     "image": "image",
     "image_url": "image",
     "input_image": "image",
@@ -22,6 +23,23 @@ _MODALITIES = {
     "file": "file",
     "input_file": "file",
 }
+
+
+def has_media(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a content part of any message isn't text, by its type."""
+    return any(
+        isinstance(part, Mapping) and part.get("type") in MODALITIES
+        for message in messages
+        if isinstance(message, Mapping) and isinstance(message.get("content"), list | tuple)
+        for part in message["content"]
+    )
+
+
+def refused_part(kind: str, taken: Iterable[str] = ()) -> str:
+    """Why a model that takes text and ``taken`` doesn't take a part of that type."""
+    modality = MODALITIES.get(kind)
+    what = f"{modality} input" if modality else f"content part of the type {kind[:40]!r}"
+    return f"the model takes {' and '.join(('text', *sorted(taken)))} only, no {what}"
 
 
 def template_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -63,9 +81,7 @@ def _part(part: Any, path: str) -> str:
         raise RequestError("a content part must be an object with a type, such as text", param=path)
     kind = part["type"]
     if kind != "text":
-        modality = _MODALITIES.get(kind)
-        what = f"{modality} input" if modality else f"the content part type {kind[:40]!r}"
-        raise RequestError(f"{what} isn't supported by this model; it takes text parts alone", param=path)
+        raise RequestError(refused_part(kind), param=path)
     text = part.get("text")
     if not isinstance(text, str):
         raise RequestError("a text part needs a text string", param=f"{path}.text")

@@ -15,13 +15,14 @@ from typing import Any
 from corefw.errors import RequestError
 from corefw.frontend.tokenizer.base import Tokenizer
 
-__all__ = ["ContentShield"]
+__all__ = ["ContentShield", "random_mark"]
 
 _MARK_CHARS = 12
 _PRIVATE_USE = 0xF0000  # plane 15: templates change nothing here, no case, no blanks
 
 
-def _random_mark() -> str:
+def random_mark() -> str:
+    """A text that nobody else can have written, and that templates leave as it is."""
     return "".join(chr(_PRIVATE_USE + secrets.randbelow(0x8000)) for _ in range(_MARK_CHARS))
 
 
@@ -37,8 +38,8 @@ class ContentShield:
         self._tokenizer = tokenizer
         self._is_open = is_open
         self._scanner = tokenizer.special_scanner
-        self._mark = _random_mark()
-        self._end_mark = _random_mark()
+        self._mark = random_mark()
+        self._end_mark = random_mark()
 
     def protect(self, value: Any) -> Any:
         """The same plain data with every string in it protected, keys apart."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from corefw.config.args import UserArgs
 from corefw.config.engine_config import EngineConfig
 from corefw.engine.resolver import resolve_config, with_tokenizer_size
+from corefw.frontend.io_processing import IOProcessing
 from corefw.frontend.renderer import Renderer
+from corefw.frontend.request_hooks import RequestHooks
 from corefw.plugin_system.manager import PluginManager
 
 __all__ = ["Prepared", "discover_plugins", "prepare"]
@@ -15,11 +17,12 @@ __all__ = ["Prepared", "discover_plugins", "prepare"]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Everything that the front end has before a core exists."""
+    """Everything that the front end has before a core exists; ``processing`` is None without an IO processor."""
 
     config: EngineConfig
     renderer: Renderer
     plugins: PluginManager
+    processing: IOProcessing | None = None
 
 
 def discover_plugins(args: UserArgs) -> PluginManager:
@@ -29,7 +32,9 @@ def discover_plugins(args: UserArgs) -> PluginManager:
         ConfigError, PluginError: a setting can't be honoured.
     """
     section = args.section("plugins")
-    plugins = PluginManager.discover(section.get("plugins"), section.get("plugin_policy", "normal"))
+    plugins = PluginManager.discover(
+        section.get("plugins"), section.get("plugin_policy", "normal"), section.get("plugin_lock")
+    )
     plugins.load_general("front_end")
     return plugins
 
@@ -47,5 +52,7 @@ def prepare(args: UserArgs, plugins: PluginManager | None = None, *, interactive
     """
     plugins = plugins or discover_plugins(args)
     config = resolve_config(args, plugins, interactive=interactive)
-    renderer = Renderer(config.model_info, config.model, config.frontend)
-    return Prepared(with_tokenizer_size(config, renderer.tokenizer.vocab_size), renderer, plugins)
+    hooks = RequestHooks.collect(plugins, config)
+    renderer = Renderer(config.model_info, config.model, config.frontend, hooks)
+    config = with_tokenizer_size(config, renderer.tokenizer.vocab_size)
+    return Prepared(config, renderer, plugins, IOProcessing.choose(plugins, config, renderer))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from corefw.frontend.chat_template import (
     templates_of_option,
 )
 from corefw.frontend.content_shield import ContentShield
+from corefw.frontend.request_hooks import NO_HOOKS, RequestHooks
 from corefw.frontend.tokenizer import load_tokenizer
 from corefw.frontend.tokenizer.load import open_gguf
 
@@ -23,10 +26,26 @@ if TYPE_CHECKING:
     from corefw.config.model_info import ModelInfo
     from corefw.frontend.template_pool import Lane
 
-__all__ = ["Renderer"]
+__all__ = ["InsertedChat", "Renderer"]
 
 # Below this many bytes a token of the context a text may fit; only longer ones are compared with the longest token.
 _PLAUSIBLE_BYTES_PER_TOKEN = 32
+
+
+@dataclass(frozen=True, slots=True)
+class InsertedChat:
+    """A chat's ids, and by mark where its insertion begins."""
+
+    ids: list[int]
+    offsets: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """What follows a chat's last message: see ``Renderer.render_chat``."""
+
+    add_generation_prompt: bool
+    continue_final_message: bool
 
 
 class Renderer:
@@ -36,16 +55,21 @@ class Renderer:
         info: the model.
         model: ``tokenizer`` and ``chat_template`` override the model's own.
         frontend: whether built tokenizers are kept on disk, and control tokens in messages parsed.
+        hooks: of plugins, for chats; who generates has them for requests and texts.
 
     Attributes:
         tokenizer: of the model.
         eos_ids: end tokens: the model's, then those that the vocabulary names.
+        hooks: as given.
 
     Raises:
         ConfigError: no usable tokenizer, or a chat template that isn't valid.
     """
 
-    def __init__(self, info: ModelInfo, model: ModelConfig, frontend: FrontendConfig) -> None:
+    def __init__(
+        self, info: ModelInfo, model: ModelConfig, frontend: FrontendConfig, hooks: RequestHooks = NO_HOOKS
+    ) -> None:
+        self.hooks = hooks
         self._template = ChatTemplate(_templates(info, model))  # its process starts while the tokenizer is loaded
         self._parses_content = frontend.control_tokens_in_content
         self.tokenizer = load_tokenizer(info, model, frontend)
@@ -118,7 +142,7 @@ class Renderer:
         continue_final_message: bool = False,
         lane: Lane = "any",
     ) -> list[int]:
-        """Ids of a chat in the model's template.
+        """Ids of a chat in the model's template, edited by plugins before.
 
         The text of a control token in anything that the client sent is text, not that token, unless settings say so.
 
@@ -132,10 +156,64 @@ class Renderer:
         Raises:
             SlowTemplateError: the template isn't rendered quickly, and the lane is the quick one.
             RequestError: malformed messages, no template, or the template refuses; ``param`` is the path.
+            CapacityError, EngineError: a plugin says so, or failed.
         """
         shield = ContentShield(self.tokenizer, is_open=self._parses_content)
+        ends = _Ends(add_generation_prompt, continue_final_message)
+        rendered = self._apply(shield, messages, template_kwargs, ends, lane)
+        return self._checked_chat(shield.encode(rendered))
+
+    def render_chat_with(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        insertions: Mapping[str, Sequence[int]],
+        *,
+        template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+    ) -> InsertedChat:
+        """As ``render_chat``, with token ids in the place of marks in the messages' texts.
+
+        Args:
+            messages: see ``render_chat``; each mark is in one text, once.
+            insertions: ids by mark; marks are ``random_mark``'s.
+            template_kwargs, add_generation_prompt, continue_final_message: see ``render_chat``.
+
+        Raises:
+            RequestError: also where the template leaves a mark out, or has it twice.
+        """
+        shield = ContentShield(self.tokenizer, is_open=self._parses_content)
+        ends = _Ends(add_generation_prompt, continue_final_message)
+        rendered = self._apply(shield, messages, template_kwargs, ends, "any")
+        ids: list[int] = []
+        offsets: dict[str, int] = {}
+        for piece in re.split(f"({'|'.join(map(re.escape, insertions))})", rendered) if insertions else [rendered]:
+            if piece in insertions:
+                if piece in offsets:
+                    raise RequestError("the chat template has a part of a message twice", param="messages")
+                offsets[piece] = len(ids)
+                ids += insertions[piece]
+            elif piece:
+                ids += shield.encode(piece)
+        if len(offsets) < len(insertions):
+            raise RequestError(
+                "the model's chat template leaves out a part of a message that isn't text", param="messages"
+            )
+        num_ids = len(ids)
+        ids = self._checked_chat(ids)
+        return InsertedChat(ids, {mark: offset + len(ids) - num_ids for mark, offset in offsets.items()})
+
+    def _apply(
+        self,
+        shield: ContentShield,
+        messages: Sequence[Mapping[str, Any]],
+        template_kwargs: Mapping[str, Any] | None,
+        ends: _Ends,
+        lane: Lane,
+    ) -> str:
+        messages, template_kwargs = self.hooks.edit(messages, template_kwargs)
         protected = shield.protect(template_messages(messages))
-        if continue_final_message:
+        if ends.continue_final_message:
             protected[-1]["content"] = shield.ended(protected[-1]["content"])
         rendered = self._template.render(
             {
@@ -144,14 +222,16 @@ class Renderer:
                 **self._token_texts,
                 **shield.protect(template_kwargs or {}),
                 "messages": protected,
-                "add_generation_prompt": add_generation_prompt,
+                "add_generation_prompt": ends.add_generation_prompt,
             },
             lane=lane,
         )
-        if continue_final_message:
+        if ends.continue_final_message:
             rendered = shield.cut_at_end(rendered)
         self._check_text(shield.unmarked(rendered), "messages")
-        ids = shield.encode(rendered)
+        return rendered
+
+    def _checked_chat(self, ids: list[int]) -> list[int]:
         bos_id = self.tokenizer.bos_id
         if self.tokenizer.adds_bos and bos_id is not None and ids[:1] != [bos_id]:
             ids = [bos_id, *ids]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from corefw.frontend.output_processor import GenerationUpdate, TokenLogprob
 from corefw.messages.outputs import FinishReason
+from corefw.messages.plain import joined_news
+from corefw.messages.request import PlainDict
 
 __all__ = ["CompletionOutput", "RequestOutput"]
 
@@ -21,6 +24,7 @@ class CompletionOutput:
         logprobs: one entry a token, if the parameters ask for them.
         finish_reason: why it ended (``stop``, ``length``).
         stop_reason: the stop string or stop token id that ended it; None for an end token or a limit.
+        extensions: by plugin, what its observers said of the output.
     """
 
     index: int
@@ -29,6 +33,7 @@ class CompletionOutput:
     logprobs: list[TokenLogprob] | None = None
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
+    extensions: PlainDict = field(default_factory=dict)
 
     def add(self, update: GenerationUpdate) -> None:
         """Append an update's news."""
@@ -39,6 +44,7 @@ class CompletionOutput:
             self.logprobs += update.logprobs
         self.finish_reason = update.finish_reason
         self.stop_reason = update.stop_reason
+        self.extensions = joined_news(self.extensions, update.extra)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,6 +59,7 @@ class RequestOutput:
         finished: whether all have ended.
         num_cached_tokens: prompt tokens taken from the prefix cache, by the first output.
         prompt_logprobs: one entry a prompt token, if the parameters ask for them; the first token has none.
+        data: for a prompt of ``data``, what the IO processor made of the outputs of all its prompts.
     """
 
     request_id: str
@@ -62,6 +69,7 @@ class RequestOutput:
     finished: bool = False
     num_cached_tokens: int = 0
     prompt_logprobs: list[TokenLogprob | None] | None = None
+    data: Any = None
 
     def add(self, update: GenerationUpdate) -> None:
         """Append an update's news to its output."""

@@ -15,8 +15,10 @@ from corefw.frontend.merging import merge
 from corefw.frontend.output_processor import GenerationUpdate, OutputProcessor
 from corefw.frontend.prompt_embeds import without_first
 from corefw.frontend.renderer import Renderer
+from corefw.frontend.request_hooks import NO_HOOKS, RequestHooks
 from corefw.frontend.token_params import truncated, with_token_ids
 from corefw.frontend.update_pacing import UpdatePacing
+from corefw.interfaces.hooks.front_end import GenerationRequest, RequestSource
 from corefw.messages.outputs import EngineCoreOutput, RequestTimes
 from corefw.messages.request import EmbeddingSpan, EngineCoreRequest, PlainDict
 from corefw.messages.sampling import SamplingParams
@@ -62,11 +64,18 @@ class TextEngine:
         engine: the engine's client.
         renderer: gives the tokenizer and the model's end tokens.
         stream_interval: tokens between two updates of an output.
+        hooks: of plugins.
+
+    Attributes:
+        hooks: as given.
     """
 
     _admission: Admission | None = None
 
-    def __init__(self, engine: CoreEngine, renderer: Renderer, stream_interval: int = 1) -> None:
+    def __init__(
+        self, engine: CoreEngine, renderer: Renderer, stream_interval: int = 1, hooks: RequestHooks = NO_HOOKS
+    ) -> None:
+        self.hooks = hooks
         self._engine = engine
         self._stream_interval = stream_interval
         self._tokenizer = renderer.tokenizer
@@ -89,6 +98,7 @@ class TextEngine:
         extra: PlainDict | None = None,
         observer: Observer | None = None,
         prompt_embeds: Sequence[EmbeddingSpan] = (),
+        source: RequestSource | None = None,
     ) -> AsyncIterator[GenerationUpdate]:
         """Check a request at once, then return the iterator of its updates; nothing runs before the first is asked for.
 
@@ -100,11 +110,13 @@ class TextEngine:
                 ``output_kind`` says whether updates carry what is new (the default), all so far, or come at the end.
             request_id: the client's name for it, for the log alone: ids inside the engine are always new.
             priority, cache_salt, extra, prompt_embeds: for the core, see ``EngineCoreRequest``.
-            observer: told of all news.
+            observer: told of all news, before plugins change their text.
+            source: where the request comes from, for plugins.
 
         Raises:
-            RequestError: empty prompt, or parameters name ids that aren't in the vocabulary.
+            RequestError: empty prompt, parameters name ids that aren't in the vocabulary, or a plugin refuses it.
             ContextLengthError: prompt, or prompt and ``max_tokens``, exceed the context.
+            CapacityError, EngineError: a plugin says so, or failed.
 
         The iterator raises EngineDeadError when the engine has gone, and what ``error_of_output`` says when the core
         ends an output with an error; the request's other outputs are aborted then. Behind ``limited_by`` its first step
@@ -122,24 +134,35 @@ class TextEngine:
             extra=extra,
             prompt_embeds=without_first(prompt_embeds, len(prompt_ids) - len(kept_ids)),
         )
+        asked = GenerationRequest(
+            prompt_ids=kept_ids,
+            params=params,
+            priority=priority,
+            cache_salt=cache_salt,
+            extra=extra or {},
+            source=source or RequestSource(request_id=request_id),
+        )
+        self.hooks.check(asked)
         _log.debug("request %s runs as %s", request_id, requests[0].request_id)
-        return self._run_alone(requests[0], observer) if len(requests) == 1 else self._run_many(requests, observer)
+        run = self._run_alone if len(requests) == 1 else self._run_many
+        return run(asked, requests, observer)
 
     def _admitted(self, num_sequences: int) -> AbstractContextManager[None]:
         return nullcontext() if self._admission is None else self._admission.generating(num_sequences)
 
     async def _run_alone(
-        self, request: EngineCoreRequest, observer: Observer | None
+        self, asked: GenerationRequest, requests: list[EngineCoreRequest], observer: Observer | None
     ) -> AsyncGenerator[GenerationUpdate, None]:
         with self._admitted(1):
-            async with aclosing(self._run_one(request, observer, 0)) as updates:
+            async with aclosing(self._run_one(asked, requests[0], observer, 0)) as updates:
                 async for update in updates:
                     yield update
 
     async def _run_one(
-        self, request: EngineCoreRequest, observer: Observer | None, index: int
+        self, asked: GenerationRequest, request: EngineCoreRequest, observer: Observer | None, index: int
     ) -> AsyncGenerator[GenerationUpdate, None]:
         processor = OutputProcessor(self._tokenizer, request, index)
+        transforms = self.hooks.transforms(asked, index)
         pacing = UpdatePacing(request.params.output_kind, self._stream_interval)
         stream = self._engine.submit(request)
         try:
@@ -149,7 +172,7 @@ class TextEngine:
                     observer.saw(index, update, output.times)
                 if update.finish_reason is not None:
                     stream.abort()  # without effect when the core ended it
-                due = pacing.take(update)
+                due = pacing.take(update if transforms is None else transforms.apply(update))
                 if due is not None:
                     yield due
                 if update.finish_reason is not None:
@@ -159,11 +182,11 @@ class TextEngine:
             stream.abort()
 
     async def _run_many(
-        self, requests: list[EngineCoreRequest], observer: Observer | None
+        self, asked: GenerationRequest, requests: list[EngineCoreRequest], observer: Observer | None
     ) -> AsyncGenerator[GenerationUpdate, None]:
         """Updates of all outputs in the order in which they come."""
         with self._admitted(len(requests)):
-            streams = [self._run_one(request, observer, i) for i, request in enumerate(requests)]
+            streams = [self._run_one(asked, request, observer, i) for i, request in enumerate(requests)]
             async with aclosing(merge(streams)) as merged:
                 async for _, update in merged:
                     yield update

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from corefw.frontend.output_processor import GenerationUpdate
+from corefw.messages.plain import joined_news
 from corefw.messages.sampling import RequestOutputKind
 
 __all__ = ["UpdatePacing", "joined"]
@@ -54,5 +55,6 @@ def joined(first: GenerationUpdate, second: GenerationUpdate) -> GenerationUpdat
         text=first.text + second.text,
         token_ids=[*first.token_ids, *second.token_ids],
         logprobs=[*(first.logprobs or ()), *(second.logprobs or ())] if has_logprobs else None,
+        extra=joined_news(first.extra, second.extra),
         prompt_logprobs=first.prompt_logprobs if second.prompt_logprobs is None else second.prompt_logprobs,
     )

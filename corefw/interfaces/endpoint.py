@@ -17,17 +17,23 @@ __all__ = ["Endpoint"]
 class Endpoint(ABC):
     """A set of routes (group ``corefw.endpoint_plugins``), denied by default unless built in.
 
+    A route that would take a method and path from one of the core's, be it by a parameter, stops the start unless
+    ``--allow-route-override`` has the plugin's name; it stands before the core's then.
+
     Every route sits behind the server's authentication and limits. ``public_paths`` are the exception and only
     built-ins may have any.
 
     Attributes:
         name: the plugin's name.
+        prefix: what stands before the paths of its routes and of its OpenAPI fragment: ``/mine``, or empty; None is
+            ``/plugins/<name>``.
         required_tasks: tasks the model must have (any of them); empty means always.
         public_paths: paths that need no key.
     """
 
     name: ClassVar[str]
     api_version: ClassVar[int] = 1
+    prefix: ClassVar[str | None] = None
     required_tasks: ClassVar[frozenset[str]] = frozenset()
     public_paths: ClassVar[frozenset[str]] = frozenset()
 
@@ -45,7 +51,7 @@ class Endpoint(ABC):
         return {}
 
     async def startup(self, state: ServerState) -> None:
-        """Called once, when the engine is ready and before the first request."""
+        """Called once, when the engine is ready and before the first request; ``state.client`` generates."""
         del state
 
     async def shutdown(self) -> None:

@@ -107,6 +107,7 @@ class KVCacheSpecPlugin(ABC):
     """
 
     spec_class: ClassVar[type[KVCacheSpec]]
+    api_version: ClassVar[int] = 1
 
     @abstractmethod
     def num_blocks_for(self, spec: KVCacheSpec, num_tokens: int) -> int:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from corefw.config.device_description import DeviceDescription
+from corefw.errors import PluginUnavailable
 
 if TYPE_CHECKING:
     import torch
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
     from corefw.config.model_info import ModelInfo
     from corefw.interfaces.selection import Selection
 
-__all__ = ["DeviceRuntime", "Platform", "Proposal"]
+__all__ = ["DeviceDescription", "DeviceRuntime", "Platform", "Proposal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,18 @@ class Platform(ABC):
     name: ClassVar[str]
     device_type: ClassVar[str]
     api_version: ClassVar[int] = 1
+
+    @classmethod
+    def from_capability(cls, device: DeviceDescription) -> Self:
+        """A platform that answers for a device that isn't here, as ``corefw explain --capability-file`` asks it.
+
+        Everything but ``runtime`` works on it, and nothing looks at this machine's hardware.
+
+        Raises:
+            PluginUnavailable: the platform can't be described so (the default), or not by what the file says.
+        """
+        del device
+        raise PluginUnavailable(f"platform {cls.name!r} can't answer from a capability file")
 
     @abstractmethod
     def unavailable_reason(self) -> str | None:

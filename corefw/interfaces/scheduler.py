@@ -6,17 +6,28 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from corefw.errors import ConfigError
+
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.config.runtime_plan import RuntimePlan
     from corefw.interfaces.kv_cache import KVCacheSpec
     from corefw.messages.kv_events import KVEventBatch
     from corefw.messages.outputs import EngineCoreOutput, FinishReason, ModelRunnerOutput, SchedulerStats
-    from corefw.messages.request import EngineCoreRequest
+    from corefw.messages.request import EngineCoreRequest, PlainDict
     from corefw.messages.scheduling import SchedulerOutput
     from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["RequestView", "Scheduler", "SchedulerStrategy"]
+__all__ = [
+    "Admission",
+    "ChunkBudget",
+    "QueueOrder",
+    "RequestView",
+    "Scheduler",
+    "SchedulerStrategy",
+    "SchedulingDecision",
+    "VictimChoice",
+]
 
 
 class RequestView(Protocol):
@@ -34,27 +45,75 @@ class RequestView(Protocol):
     def num_computed_tokens(self) -> int: ...
 
 
-class SchedulerStrategy(ABC):
-    """Policy as plain decisions (group ``corefw.scheduler_strategies``); the default is first come, first served."""
+class SchedulingDecision(ABC):
+    """What all strategies are (group ``corefw.scheduler_strategies``): one or several of the four decisions below.
+
+    A class that derives from one decision replaces that one alone (``--scheduling-order``, ``--scheduling-victim``,
+    ``--scheduling-admission``, ``--scheduling-chunks``); with ``--scheduling-policy`` it makes all that it can, and the
+    default makes the rest: first come, first served. It is made without arguments, once, in the engine core, and used
+    by one thread; none of it may block. A decision that raises or makes no sense falls back to the default's, and
+    isn't asked any more after three in a row.
+    """
 
     name: ClassVar[str]
     api_version: ClassVar[int] = 1
 
+
+class QueueOrder(SchedulingDecision):
+    """Who goes first."""
+
     @abstractmethod
     def queue_key(self, request: RequestView) -> tuple[float, ...]:
-        """Waiting requests are admitted in rising order of this. Constant while a request waits."""
+        """Waiting requests are admitted in rising order of this; equal keys keep the order of entry.
+
+        Asked when a request enters the queue or comes back to it. No part may be NaN.
+        """
+
+
+class VictimChoice(SchedulingDecision):
+    """Who gives way."""
 
     @abstractmethod
     def victim(self, running: Sequence[RequestView]) -> int:
-        """Index of the request to preempt when blocks run out; ``running`` is never empty."""
+        """Index of the request to preempt when blocks run out.
+
+        Args:
+            running: at least two, in the order of their admission.
+        """
+
+
+class Admission(SchedulingDecision):
+    """Who may begin."""
+
+    @abstractmethod
+    def may_admit(self, request: RequestView, num_running: int) -> str | None:
+        """None to admit now, else why the request has to wait (admission stops for this step).
+
+        Asked in each step for the first of the queue, as long as there is room for it.
+        """
+
+
+class ChunkBudget(SchedulingDecision):
+    """How much of a prompt a step computes."""
+
+    @abstractmethod
+    def chunk_tokens(self, request: RequestView, num_new_tokens: int, token_budget: int) -> int:
+        """Tokens to give the request in this step, at least 1; more than ``num_new_tokens`` or ``token_budget`` is cut.
+
+        Not asked where one token is due, or where prompts aren't cut (``--no-enable-chunked-prefill``).
+        """
+
+
+class SchedulerStrategy(QueueOrder, VictimChoice, Admission, ChunkBudget):
+    """All four decisions: order and victim are its own, the others the default's unless it overrides them."""
 
     def may_admit(self, request: RequestView, num_running: int) -> str | None:
-        """None to admit now, else why the request has to wait (admission stops for this step)."""
+        """Always."""
         del request, num_running
         return None
 
     def chunk_tokens(self, request: RequestView, num_new_tokens: int, token_budget: int) -> int:
-        """Tokens to give the request in this step, at most ``num_new_tokens`` and ``token_budget``, at least 1."""
+        """As many as there are and the step has room for."""
         del request
         return min(num_new_tokens, token_budget)
 
@@ -113,6 +172,18 @@ class Scheduler(ABC):
     @abstractmethod
     def reset_prefix_cache(self) -> bool:
         """Forget cached blocks. False (and nothing done) while requests hold blocks."""
+
+    def receive_handshakes(self, handshakes: Sequence[PlainDict | None]) -> None:
+        """Take what the workers' halves of the KV connector say at the start, in rank order; only with a connector.
+
+        Raises:
+            ConfigError: this scheduler serves no connector (the default).
+        """
+        del handshakes
+        raise ConfigError(f"scheduler {self.name!r} serves no KV connector; leave out --kv-connector, or take another")
+
+    def shutdown(self) -> None:
+        """Stop what runs beside the steps. May be called twice."""
 
     def take_kv_events(self) -> KVEventBatch | None:
         """What the prefix cache did since the last call; None where that isn't recorded."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig, ServerConfig
@@ -11,12 +13,30 @@ if TYPE_CHECKING:
     from corefw.frontend.renderer import Renderer
     from corefw.frontend.sampling_defaults import SamplingDefaults
     from corefw.frontend.text_engine import TextEngine
+    from corefw.interfaces.engine_client import EngineClient
+    from corefw.messages.events import PluginEvent
     from corefw.messages.outputs import SchedulerStats
     from corefw.plugin_system.manager import PluginManager
     from corefw.server.admission import Admission
     from corefw.server.in_flight import InFlight
 
-__all__ = ["ServedEngine", "ServerState"]
+__all__ = ["EventSubscription", "ServedEngine", "ServerState"]
+
+
+class EventSubscription(Protocol):
+    """Yields events in order; ends when it is closed, and with EngineDeadError when the engine dies.
+
+    Whoever reads too slowly loses the oldest ones; ``num_dropped`` counts them.
+    """
+
+    num_dropped: int
+
+    def __aiter__(self) -> AsyncIterator[PluginEvent]: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+    def close(self) -> None: ...
 
 
 class ServedEngine(Protocol):
@@ -33,6 +53,31 @@ class ServedEngine(Protocol):
     @property
     def death(self) -> EngineDeadError | None:
         """Why the engine is dead; None while it isn't."""
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """Call the core by name with plain data.
+
+        Raises:
+            EngineError: the core refused the call, or is dead.
+        """
+
+    async def call_plugin(self, name: str, *args: Any, timeout_s: float = 30.0) -> Any:
+        """Call ``plugin.method``, a function that a plugin offers in the core or its workers, with plain data.
+
+        Returns:
+            what it answered; where it lives in workers, a list of their answers by rank.
+
+        Raises:
+            RequestError: there is no such function, it failed, it took too long, or the arguments aren't plain data.
+            EngineError: the core failed, or is dead.
+        """
+
+    def subscribe(self, *topics: str) -> EventSubscription:
+        """Events that plugins in the core and its workers tell from now on.
+
+        Args:
+            topics: ``plugin.topic``, or ``plugin`` for all of a plugin's; none for all there are.
+        """
 
 
 class ServerState(Protocol):
@@ -61,6 +106,10 @@ class ServerState(Protocol):
     @property
     def engine(self) -> ServedEngine:
         """For health, figures and the plan."""
+
+    @property
+    def client(self) -> EngineClient:
+        """Generates: admitted, observed, and ended with the server. What a plugin should use."""
 
     @property
     def text(self) -> TextEngine:

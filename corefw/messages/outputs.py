@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from corefw.messages.arrays import Array
+from corefw.messages.events import PluginEvent
+from corefw.messages.kv_transfer import TransferResults
 from corefw.messages.request import PlainDict
 
 __all__ = [
@@ -85,6 +87,9 @@ class ModelRunnerOutput(msgspec.Struct, frozen=True, kw_only=True):
         extra: by request id, plain data that plugins send back.
         failed: by request id, why this request alone failed in the step.
         refused: the same where the request's own parameters are at fault.
+        events: what plugins of the worker told since the step before.
+        num_dropped_events: for how many more there was no room.
+        transfers: what the KV connector has to tell, at most one a rank.
     """
 
     request_ids: list[str]
@@ -95,6 +100,9 @@ class ModelRunnerOutput(msgspec.Struct, frozen=True, kw_only=True):
     extra: dict[str, PlainDict] = {}
     failed: dict[str, str] = {}
     refused: dict[str, str] = {}
+    events: list[PluginEvent] = []
+    num_dropped_events: int = 0
+    transfers: tuple[TransferResults, ...] = ()
 
 
 class PositionLogprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -185,16 +193,20 @@ class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UtilityResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Answer to a remote call by name. ``value`` is plain data; ``error`` is set instead when it failed."""
+    """Answer to a remote call by name. ``value`` is plain data; ``error`` is set instead when it failed, and
+    ``error_kind`` says whose fault that was."""
 
     call_id: int
     value: Any = None
     error: str | None = None
+    error_kind: ErrorKind = ErrorKind.ENGINE
 
 
 class EngineCoreOutputs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message from the core: news of many requests, the step's gauges, answers to calls."""
+    """One message from the core: news of many requests, the step's gauges, answers to calls, plugins' events."""
 
     outputs: list[EngineCoreOutput] = []
     stats: SchedulerStats | None = None
     utility: UtilityResult | None = None
+    events: list[PluginEvent] = []
+    num_dropped_events: int = 0

@@ -66,6 +66,7 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True):
             worker may not hold them (never admitted, preempted before); after a step that failed an id may come again.
         preempted_request_ids: requests to forget that will come back as new ones.
         block_ids_to_zero: one list a KV-cache group of blocks to clear before the step writes to them.
+        kv_transfer: what the KV connector's halves tell each other; None without a connector.
     """
 
     step: int
@@ -76,3 +77,4 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True):
     finished_request_ids: list[str]
     preempted_request_ids: list[str]
     block_ids_to_zero: list[list[int]]
+    kv_transfer: PlainDict | None = None

@@ -8,25 +8,32 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from corefw.errors import ModelFormatError
 from corefw.interfaces.attention import AttentionRequest
 from corefw.interfaces.model import ModelRequest
+from corefw.interfaces.selection import Selection
 from corefw.models.layers.context import BuildContext, TensorParallel
 from corefw.models.layers.product import prepare_weights
+from corefw.models.loading.chain import LoadingChain
 from corefw.models.ops.binder import OpBinder
 from corefw.models.registry import NATIVE, model_class
 from corefw.models.shape import has_sliding_window, head_size
+from corefw.observability.logging import get_logger
+from corefw.plugin_system.making import made_by_plugin
 from corefw.plugin_system.selection import select
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.interfaces.model import ModelImplementation
+    from corefw.interfaces.model_loader import ModelLoader
     from corefw.interfaces.platform import Platform
-    from corefw.interfaces.selection import Selection
     from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["build_model", "make_build_context", "tensors_of"]
+__all__ = ["build_model", "choose_attention", "is_batch_invariant", "make_build_context", "make_model", "tensors_of"]
 
 _BACKENDS = "attention_backends"
+
+_log = get_logger(__name__)
 
 
 def make_build_context(
@@ -41,8 +48,9 @@ def make_build_context(
     Raises:
         ConfigError: no attention backend fits; names each reason.
     """
-    batch_invariant = config.dtype == "float32"  # the order is always fixed there
-    selection = _choose_attention(config, device, plugins, batch_invariant=batch_invariant)
+    batch_invariant = is_batch_invariant(config)
+    platform: Platform = plugins.get("platform_plugins", config.platform)()
+    selection = choose_attention(config, platform, device.type, plugins)
     build = BuildContext(
         device=device,
         dtype=getattr(torch, config.dtype),
@@ -71,9 +79,13 @@ def build_model(config: EngineConfig, build: BuildContext, plugins: PluginManage
         ModelFormatError: the checkpoint doesn't fit the configuration.
     """
     info = config.model_info
-    model: Any = _make_model(config, build, plugins)
-    loader = plugins.get("model_loaders", info.loader)()
-    model.load_weights(loader.weights(info, build.dtype))
+    model: Any = make_model(config, build, plugins)
+    loader: ModelLoader = plugins.get("model_loaders", info.loader)()
+    chain = LoadingChain.of(config, plugins)
+    if chain:
+        _load_through(chain, model, loader.weights(info, build.dtype), loader.name, plugins)
+    else:
+        model.load_weights(loader.weights(info, build.dtype))
     built: nn.Module = model.eval().requires_grad_(False)
     prepare_weights(built)
     return built
@@ -86,31 +98,58 @@ def tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:
         yield from (value for value in held if isinstance(value, torch.Tensor))
 
 
-def _make_model(config: EngineConfig, build: BuildContext, plugins: PluginManager) -> nn.Module:
+def _load_through(
+    chain: LoadingChain,
+    model: Any,
+    weights: Iterator[tuple[str, torch.Tensor]],
+    loader: str,
+    plugins: PluginManager,
+) -> None:
+    plugins.record(Selection("weights", chain.links(loader), "plugins take part in loading"))
+    _log.info("weights: %s", chain.links(loader))
+    try:
+        model.load_weights(chain.apply(weights))
+    except ModelFormatError as error:
+        raise ModelFormatError(f"{error} (loaded through {chain.links(loader)}: {chain.outcome()})") from error
+    _log.info("weights: %s", chain.outcome())
+
+
+def is_batch_invariant(config: EngineConfig) -> bool:
+    """Whether a token's result must not depend on the rest of the batch."""
+    return config.dtype == "float32"  # the order is always fixed there
+
+
+def make_model(config: EngineConfig, build: BuildContext, plugins: PluginManager) -> nn.Module:
+    """The model without its weights."""
     info, name = config.model_info, config.model_implementation
     if name == NATIVE:
-        return model_class(info.architecture, plugins)(info, build)
+        model = model_class(info.architecture, plugins)(info, build)
+        plugins.record(Selection("model", info.architecture, "the checkpoint's architecture"))
+        return model
     request = ModelRequest(info=info, dtype=config.dtype, trust_remote_code=config.model.trust_remote_code)
     implementation: ModelImplementation = plugins.get("model_implementations", name)()
     return implementation.build(request, build)
 
 
-def _choose_attention(
-    config: EngineConfig, device: torch.device, plugins: PluginManager, *, batch_invariant: bool
-) -> Selection:
-    platform: Platform = plugins.get("platform_plugins", config.platform)()
+def choose_attention(config: EngineConfig, platform: Platform, device_type: str, plugins: PluginManager) -> Selection:
+    """Ask the attention backends, in the platform's order.
+
+    Raises:
+        ConfigError: none fits; names each reason.
+    """
     hf_config = config.model_info.hf_config
     request = AttentionRequest(
-        device_type=device.type,
+        device_type=device_type,
         dtype=config.dtype,
         kv_dtype=_kv_dtype(config),
         head_size=head_size(hf_config),
         block_size=config.cache.block_size,
         sliding_window=has_sliding_window(hf_config),
         soft_cap=bool(hf_config.get("attn_logit_softcapping")),
-        batch_invariant=batch_invariant,
+        batch_invariant=is_batch_invariant(config),
     )
-    names = _in_order(platform.attention_order(), plugins.names(_BACKENDS))
+    order = made_by_plugin(f"platform {platform.name!r}", Sequence, platform.attention_order)
+    names = _in_order(order, plugins.names(_BACKENDS))
     return select(
         "attention backend",
         [(name, _asking(plugins, name, request)) for name in names],

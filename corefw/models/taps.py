@@ -14,9 +14,21 @@ from torch import nn
 
 from corefw.errors import ConfigError
 
-__all__ = ["Observer", "Tap", "install_taps"]
+__all__ = ["Observer", "Tap", "UnknownTapPoint", "install_taps"]
 
 Observer = Callable[..., "torch.Tensor | tuple[torch.Tensor, ...] | None"]
+
+
+class UnknownTapPoint(ConfigError):  # noqa: N818 - says what it is
+    """A point that the model doesn't have.
+
+    Attributes:
+        point: its name.
+    """
+
+    def __init__(self, point: str, message: str) -> None:
+        super().__init__(message)
+        self.point = point
 
 
 class Tap:
@@ -24,8 +36,9 @@ class Tap:
 
     Attributes:
         name: e.g. ``layers.3.residual``.
-        observers: called in order with the point's tensors; one that returns something replaces them (not at
-            ``residual``, where a replacement is taken for what the layer adds plus the stream).
+        observers: called in order with the point's tensors; one that returns something replaces them. At ``residual``
+            rows that it leaves as they are go on bit for bit; the others may be rounded once more, since a layer gives
+            the stream as a sum of two.
     """
 
     __slots__ = ("name", "observers")
@@ -62,7 +75,7 @@ def install_taps(
     for name in sorted(wanted):
         if name not in places:
             near = ", ".join(get_close_matches(name, places, n=3) or ["lm_head.input", "logits", "layers.0.residual"])
-            raise ConfigError(f"the model has no tap point {name[:80]!r}; nearest: {near}")
+            raise UnknownTapPoint(name, f"the model has no tap point {name[:80]!r}; nearest: {near}")
         taps[name] = Tap(name)
         places[name](taps[name])
     return taps
@@ -83,6 +96,9 @@ def _stream(layer: nn.Module, tap: Tap) -> object:
         hidden, residual = out
         stream = hidden + residual
         (shown,) = tap(stream)
-        return None if shown is stream else (shown - residual, residual)
+        if shown is stream:
+            return None
+        changed = (shown != stream).any(dim=-1, keepdim=True)
+        return torch.where(changed, shown - residual, hidden), residual
 
     return layer.register_forward_hook(show)

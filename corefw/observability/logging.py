@@ -9,11 +9,12 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["configure_logging", "get_logger", "set_request_id"]
+__all__ = ["configure_logging", "get_logger", "plugin_logger", "set_request_id"]
 
 # Libraries whose records belong into the same log.
 _LOGGERS = ("corefw", "uvicorn.error")
 _FORMAT = "%(asctime)s %(levelname)s {process} %(message)s"
+_PLUGINS = "corefw.plugins."
 _REQUEST_ID: contextvars.ContextVar[str | None] = contextvars.ContextVar("request_id", default=None)
 
 
@@ -33,7 +34,7 @@ def configure_logging(level: str, process: str, log_format: str = "text") -> Non
         logging.getLogger().handlers = [handler]
         logging.captureWarnings(True)
     else:
-        handler.setFormatter(logging.Formatter(_FORMAT.format(process=process), datefmt="%m-%d %H:%M:%S"))
+        handler.setFormatter(_TextFormatter(_FORMAT.format(process=process), datefmt="%m-%d %H:%M:%S"))
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.propagate = False
@@ -47,13 +48,37 @@ def get_logger(name: str) -> logging.Logger:
     return logging.getLogger(name)
 
 
+def plugin_logger(name: str) -> logging.Logger:
+    """The logger of a plugin's module; pass ``__name__``.
+
+    Its records are in corefw's log, at corefw's level and in its form, in every process: as text behind the name in
+    brackets, as JSON with the name as ``plugin``.
+    """
+    return logging.getLogger(name if name.startswith("corefw.") else _PLUGINS + name)
+
+
+def _plugin_of(record: logging.LogRecord) -> str | None:
+    return record.name.removeprefix(_PLUGINS) if record.name.startswith(_PLUGINS) else None
+
+
 def set_request_id(request_id: str) -> None:
     """Let the records that the current task writes from now on carry the id, where their form has a place for it."""
     _REQUEST_ID.set(request_id)
 
 
+class _TextFormatter(logging.Formatter):
+    """Lines to read. A plugin's begin with its name."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the base class's name
+        """The first line."""
+        plugin = _plugin_of(record)
+        if plugin is not None:
+            record.message = f"[{plugin}] {record.message}"
+        return super().formatMessage(record)
+
+
 class _JsonFormatter(logging.Formatter):
-    """One object a line: time, level, process, logger, message; exception and request_id where there is one.
+    """One object a line: time, level, process, logger, message; exception, request_id and plugin where there is one.
 
     A record's ``fields`` (``extra={"fields": {...}}``) are members of their own.
     """
@@ -76,6 +101,9 @@ class _JsonFormatter(logging.Formatter):
         request_id = _REQUEST_ID.get()
         if request_id is not None:
             entry["request_id"] = request_id
+        plugin = _plugin_of(record)
+        if plugin is not None:
+            entry["plugin"] = plugin
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         if record.stack_info:

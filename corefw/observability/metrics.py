@@ -20,12 +20,15 @@ from corefw.observability.metrics_catalog import (
     FINISH_REASONS,
     HTTP_REQUESTS,
     INFO,
+    PLUGIN_INFO,
+    PLUGINS_QUARANTINED,
     REQUEST_HISTOGRAMS,
     REQUESTS,
     STEP_TOKEN_BOUNDS,
     STEP_TOKENS,
     Metric,
     Naming,
+    PluginFigures,
     bounds_of,
 )
 from corefw.observability.metrics_histogram import Histogram, cumulative_buckets
@@ -75,6 +78,7 @@ class Metrics:
         names: one of ``METRICS_NAMES``.
         max_model_len: largest bucket of token counts.
         info, cache_info: labels of the two metrics that are always 1.
+        plugins: gives what is told of plugins; called at each scrape.
     """
 
     def __init__(
@@ -86,9 +90,11 @@ class Metrics:
         max_model_len: int = 131072,
         info: Mapping[str, str] | None = None,
         cache_info: Mapping[str, str] | None = None,
+        plugins: Callable[[], PluginFigures] = PluginFigures,
     ) -> None:
         self.naming = Naming(names, model)
         self.infos = ((INFO, dict(info or {})), (CACHE_INFO, dict(cache_info or {})))
+        self.plugins = plugins
         self.stats = MonotonicStats(stats)
         self.histograms = {metric.key: Histogram(bounds_of(metric, max_model_len)) for metric in REQUEST_HISTOGRAMS}
         self.ends = dict.fromkeys(FINISH_REASONS, 0)
@@ -207,6 +213,14 @@ class _Collector(Collector):  # type: ignore[misc]
         yield from self._http()
         for metric, info in self._metrics.infos:
             yield from self._families(GaugeMetricFamily, metric, [({**labels, **info}, 1)])
+        yield from self._plugins()
+
+    def _plugins(self) -> Iterator[Any]:
+        figures, labels = self._metrics.plugins(), self._naming.labels
+        if figures.plugins:
+            samples = [({**labels, **plugin}, 1) for plugin in figures.plugins]
+            yield from self._families(GaugeMetricFamily, PLUGIN_INFO, samples)
+        yield from self._families(GaugeMetricFamily, PLUGINS_QUARANTINED, [(labels, figures.num_quarantined)])
 
     def _families(self, kind: Any, metric: Metric, samples: Sequence[tuple[Mapping[str, str], float]]) -> Iterator[Any]:
         for name in self._naming.names(metric):

@@ -13,12 +13,15 @@ __all__ = [
     "HTTP_REQUESTS",
     "INFO",
     "METRICS_NAMES",
+    "PLUGINS_QUARANTINED",
+    "PLUGIN_INFO",
     "REQUESTS",
     "REQUEST_HISTOGRAMS",
     "STEP_TOKENS",
     "STEP_TOKEN_BOUNDS",
     "Metric",
     "Naming",
+    "PluginFigures",
     "bounds_of",
 ]
 
@@ -151,7 +154,24 @@ HTTP_REQUESTS = Metric(
     "http_requests", "HTTP requests answered, by method, route and status (499: the client went first).", ()
 )
 INFO = Metric("info", "What this server is; always 1.", ())
+PLUGIN_INFO = Metric("plugin_info", "A plugin that was found, and its state; always 1.", ())
+PLUGINS_QUARANTINED = Metric(
+    "plugin_contributions_quarantined", "Hooks' contributions that aren't called any more, since they kept failing.", ()
+)
 CACHE_INFO = Metric("cache_config_info", "How the KV cache is made; always 1.", ("cache_config_info",))
+
+
+@dataclass(frozen=True, slots=True)
+class PluginFigures:
+    """What is told of plugins.
+
+    Attributes:
+        plugins: labels a plugin; a bounded number of them.
+        num_quarantined: contributions that aren't called any more.
+    """
+
+    plugins: tuple[Mapping[str, str], ...] = ()
+    num_quarantined: int = 0
 
 
 @dataclass(frozen=True, slots=True)

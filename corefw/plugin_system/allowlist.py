@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from corefw import env
 from corefw.errors import ConfigError, PluginError
 from corefw.plugin_system.discovery import FoundPlugin
 from corefw.plugin_system.groups import group_named
 from corefw.plugin_system.names import normalized_distribution, suggestion
 
-__all__ = ["Allowlist", "Item", "Mode"]
+__all__ = ["Allowlist", "Item", "Mode", "nearest", "parse_item", "read_allowlist"]
 
 _FORMS = "name, distribution/name, distribution/* or group:name"
 
@@ -91,7 +92,7 @@ class Allowlist:
                 f"{source} mixes plain names, which replace the defaults, with +name or -name, which change them "
                 f"({text[:80]!r}); write one kind only"
             )
-        items = tuple(_item(word, source) for word in words)
+        items = tuple(parse_item(word, source) for word in words)
         return cls(Mode.EDIT if signed else Mode.ONLY, items, source)
 
     def adds(self, plugin: FoundPlugin) -> Item | None:
@@ -104,7 +105,9 @@ class Allowlist:
         return next((item for item in self.items if item.remove and item.names(plugin)), None)
 
     def complaints(self, found: Iterable[FoundPlugin]) -> tuple[str, ...]:
-        """One message for each entry that can have no effect: it names nothing, or removes what is built in."""
+        """One message for each entry that can have no effect: it names nothing, removes what is built in, or adds what
+        another removes.
+        """
         plugins = tuple(found)
         messages = (self._complaint(item, plugins) for item in self.items)
         return tuple(message for message in messages if message)
@@ -112,20 +115,40 @@ class Allowlist:
     def _complaint(self, item: Item, plugins: tuple[FoundPlugin, ...]) -> str | None:
         named = [plugin for plugin in plugins if item.names(plugin)]
         if not named:
-            return f"{self.source} names {item.text[:80]!r}, which matches no installed plugin; " + suggestion(
-                item.text, _spellings(plugins, item)
+            return f"{self.source} names {item.text[:80]!r}, which matches no installed plugin; " + nearest(
+                item, plugins
             )
+        if not item.remove and all(self.removes(plugin) for plugin in named):
+            return f"{self.source} adds {item.text[:80]!r} and removes it again; leave one of both out"
         if item.remove and all(plugin.builtin for plugin in named):
             return f"{self.source} removes {item.text[:80]!r}, which is built in; built-ins aren't subject to the list"
         return None
 
 
-def _item(word: str, source: str) -> Item:
-    text = word.lstrip("+-") if word[0] in "+-" else word
-    text = text.strip()
+def read_allowlist(allow: str | None) -> Allowlist:
+    """``--plugins`` if given, else ``VLLM_PLUGINS``.
+
+    Raises:
+        ConfigError: it is malformed.
+    """
+    if allow is not None:
+        return Allowlist.parse(allow, "--plugins")
+    variable = env.plugins_allowlist()
+    return Allowlist.parse(variable, "--plugins" if variable is None else "VLLM_PLUGINS")
+
+
+def parse_item(word: str, source: str) -> Item:
+    """One entry of a list.
+
+    Raises:
+        ConfigError: it has none of the forms; begins with ``source``.
+    """
+    text = word[1:].strip() if word[0] in "+-" else word
     group, colon, rest = text.rpartition(":")
     distribution, slash, name = rest.rpartition("/")
     try:
+        if text.startswith(("+", "-")):
+            raise ValueError(text)
         return Item(
             text=text,
             remove=word.startswith("-"),
@@ -149,6 +172,11 @@ def _name(text: str, after_distribution: bool) -> str | None:
     if text == "*" and after_distribution:
         return None
     return _filled(text)
+
+
+def nearest(item: Item, plugins: Iterable[FoundPlugin]) -> str:
+    """The end of a message about an entry that names nothing: what is written alike, in the entry's own form."""
+    return suggestion(item.text, _spellings(plugins, item))
 
 
 def _spellings(plugins: Iterable[FoundPlugin], item: Item) -> set[str]:

@@ -1,19 +1,34 @@
-"""Finds plugins by their distributions' metadata. Imports no plugin; the only caller of ``importlib.metadata``."""
+"""Finds plugins by their distributions' metadata. Imports no plugin."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 from corefw.plugin_system.groups import PREFIX
-from corefw.plugin_system.names import normalized_distribution
+from corefw.plugin_system.installed import Installed, find_installed
 
-__all__ = ["API_VERSIONS_GROUP", "CORE_DISTRIBUTION", "FoundPlugin", "find_plugins"]
+__all__ = [
+    "API_VERSIONS_GROUP",
+    "CORE_DISTRIBUTION",
+    "PRIORITIES_GROUP",
+    "FoundPlugin",
+    "find_plugins",
+    "parse_priority",
+]
 
 CORE_DISTRIBUTION = "corefw"
 API_VERSIONS_GROUP = PREFIX + "api_versions"
-"""Entry points here name a group and the interface version the distribution was written for (``v1``)."""
+"""Entry points here name a group and the interface versions the distribution works with (``v1``, ``v1:v2``)."""
+
+PRIORITIES_GROUP = PREFIX + "priorities"
+"""Entry points here name a plugin of the distribution and its place among those of its group (``p10``)."""
+
+_DECLARATIONS = (API_VERSIONS_GROUP, PRIORITIES_GROUP)
+_DEFAULT_PRIORITY = 50
+_PRIORITY = re.compile(r"p(\d{1,4})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +41,10 @@ class FoundPlugin:
         value: ``module:attribute`` of the entry point.
         distribution: normalised name of the distribution.
         version: of the distribution.
-        api_version: interface version the distribution declares for the group, None when it declares none.
+        api_version: interface versions that the distribution declares for the group (``v1``, ``v1:v2``), None when it
+            declares none.
+        priority: plugins of a group go in rising order of it; 50 where nothing that can be read is declared.
+        location: metadata folder of the distribution; None where there is none on disk.
     """
 
     group: str
@@ -35,7 +53,8 @@ class FoundPlugin:
     distribution: str
     version: str
     api_version: str | None = None
-    entry_point: EntryPoint = field(compare=False, repr=False)
+    priority: int = _DEFAULT_PRIORITY
+    location: Path | None = field(default=None, compare=False, repr=False)
 
     @property
     def builtin(self) -> bool:
@@ -49,43 +68,40 @@ class FoundPlugin:
 
 
 def find_plugins() -> tuple[FoundPlugin, ...]:
-    """Every plugin of every installed distribution, built-ins first, then by group, name and distribution.
+    """Every plugin of every installed distribution, built-ins first, then by group, priority, name and distribution.
 
     A distribution whose metadata lies on the path twice (an editable install beside an old ``.egg-info``) counts once:
     the first on the path wins, as it does for imports.
     """
-    installed = entry_points()
-    ours = [group for group in installed.groups if group.startswith(PREFIX)]
-    found = {group: list(installed.select(group=group)) for group in ours}
-    declared = {(_distribution(e)[0], e.name): e.value for e in found.pop(API_VERSIONS_GROUP, [])}
-    plugins = (_plugin(entry_point, declared) for entries in found.values() for entry_point in entries)
-    return tuple(sorted(_unique(plugins), key=_order))
+    plugins = (plugin for installed in find_installed(PREFIX) for plugin in _plugins(installed))
+    return tuple(sorted(dict.fromkeys(plugins), key=_order))
 
 
-def _plugin(entry_point: EntryPoint, declared: dict[tuple[str, str], str]) -> FoundPlugin:
-    distribution, version = _distribution(entry_point)
-    group = entry_point.group.removeprefix(PREFIX)
-    return FoundPlugin(
-        group=group,
-        name=entry_point.name,
-        value=entry_point.value,
-        distribution=distribution,
-        version=version,
-        api_version=declared.get((distribution, group)),
-        entry_point=entry_point,
+def _plugins(installed: Installed) -> Iterable[FoundPlugin]:
+    versions, priorities = (
+        {name: value for group, name, value in installed.entry_points if group == declaration}
+        for declaration in _DECLARATIONS
     )
+    for group, name, value in installed.entry_points:
+        if group not in _DECLARATIONS:
+            short = group.removeprefix(PREFIX)
+            yield FoundPlugin(
+                group=short,
+                name=name,
+                value=value,
+                distribution=installed.name,
+                version=installed.version,
+                api_version=versions.get(short),
+                priority=parse_priority(priorities.get(name, "")) or _DEFAULT_PRIORITY,
+                location=installed.location,
+            )
 
 
-def _distribution(entry_point: EntryPoint) -> tuple[str, str]:
-    # Reading name and version parses METADATA: done for distributions that have plugins for us, and for no other.
-    if entry_point.dist is None:
-        return "unknown", "unknown"
-    return normalized_distribution(entry_point.dist.name), entry_point.dist.version
+def parse_priority(declared: str) -> int | None:
+    """``p10`` as an entry point of ``corefw.priorities`` has it, at least 1; else None."""
+    found = _PRIORITY.fullmatch(declared.strip())
+    return None if found is None else int(found.group(1)) or None
 
 
-def _unique(plugins: Iterable[FoundPlugin]) -> Iterable[FoundPlugin]:
-    return dict.fromkeys(plugins)
-
-
-def _order(plugin: FoundPlugin) -> tuple[bool, str, str, str, str]:
-    return (not plugin.builtin, plugin.group, plugin.name, plugin.distribution, plugin.value)
+def _order(plugin: FoundPlugin) -> tuple[bool, str, int, str, str, str]:
+    return (not plugin.builtin, plugin.group, plugin.priority, plugin.name, plugin.distribution, plugin.value)

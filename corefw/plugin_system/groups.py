@@ -51,7 +51,8 @@ class Group:
         description: one sentence.
         interface: ``module:Class`` that a plugin's class derives from; None where any class (or hook module) will do.
         api_versions: lowest and highest version of the interface that this corefw accepts.
-        reserved: its consumer isn't built yet, so a plugin of it has no effect.
+        reserved: its consumer isn't built yet, so a plugin of it is unavailable.
+        docs: the page for its authors, in the repository.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Group:
     interface: str | None = None
     api_versions: tuple[int, int] = (1, 1)
     reserved: bool = False
+    docs: str = "docs/plugins.md"
 
     @property
     def entry_point_group(self) -> str:
@@ -86,6 +88,7 @@ _IN_USE = (
         policy=_LOAD,
         cardinality=_ALL,
         description="Hook modules, and plain functions that register something by side effect.",
+        docs="docs/plugins/general.md",
     ),
     Group(
         name="platform_plugins",
@@ -95,6 +98,7 @@ _IN_USE = (
         cardinality=_ONE,
         description="Hardware: what there is, its defaults, and how a worker drives it.",
         interface="corefw.interfaces.platform:Platform",
+        docs="docs/plugins/platform.md",
     ),
     Group(
         name="model_sources",
@@ -104,6 +108,7 @@ _IN_USE = (
         cardinality=_ONE,
         description="Ways to name a model: turns a reference into local files.",
         interface="corefw.interfaces.model_source:ModelSource",
+        docs="docs/plugins/model_source.md",
     ),
     Group(
         name="model_loaders",
@@ -113,6 +118,7 @@ _IN_USE = (
         cardinality=_ONE,
         description="File formats: reads a model's header and its weights.",
         interface="corefw.interfaces.model_loader:ModelLoader",
+        docs="docs/plugins/model_loader.md",
     ),
     Group(
         name="model_plugins",
@@ -121,6 +127,7 @@ _IN_USE = (
         policy=_ON_NAME,
         cardinality=_PER_NAME,
         description="Model classes, by the architecture name in a checkpoint.",
+        docs="docs/plugins/model.md",
     ),
     Group(
         name="model_implementations",
@@ -130,6 +137,7 @@ _IN_USE = (
         cardinality=_ONE,
         description="Ways to compute architectures that have no model class.",
         interface="corefw.interfaces.model:ModelImplementation",
+        docs="docs/plugins/model.md",
     ),
     Group(
         name="schedulers",
@@ -139,6 +147,7 @@ _IN_USE = (
         cardinality=_ONE,
         description="Decides each step: which requests compute how many tokens.",
         interface="corefw.interfaces.scheduler:Scheduler",
+        docs="docs/plugins/scheduling.md",
     ),
     Group(
         name="scheduler_strategies",
@@ -147,7 +156,8 @@ _IN_USE = (
         policy=_ON_NAME,
         cardinality=_ONE,
         description="Order of the queue, choice of the victim, admission and chunk size.",
-        interface="corefw.interfaces.scheduler:SchedulerStrategy",
+        interface="corefw.interfaces.scheduler:SchedulingDecision",
+        docs="docs/plugins/scheduling.md",
     ),
     Group(
         name="kv_cache_specs",
@@ -157,6 +167,17 @@ _IN_USE = (
         cardinality=_ALL,
         description="Kinds of layer state and how their blocks are managed.",
         interface="corefw.interfaces.kv_cache:KVCacheSpecPlugin",
+        docs="docs/plugins/kv_cache_spec.md",
+    ),
+    Group(
+        name="kv_connectors",
+        what="KV connector",
+        processes=_CORE_AND_WORKER,
+        policy=_ON_NAME,
+        cardinality=_ONE,
+        description="Moves KV blocks to and from other engines and stores.",
+        interface="corefw.interfaces.kv_connector:KVConnector",
+        docs="docs/plugins/kv_connector.md",
     ),
     Group(
         name="executors",
@@ -166,6 +187,7 @@ _IN_USE = (
         cardinality=_ONE,
         description="Owns the workers and runs the scheduler's steps on them.",
         interface="corefw.interfaces.executor:Executor",
+        docs="docs/plugins/executor.md",
     ),
     Group(
         name="attention_backends",
@@ -175,6 +197,7 @@ _IN_USE = (
         cardinality=_ONE,
         description="Attention over paged KV: capabilities, metadata, kernels.",
         interface="corefw.interfaces.attention:AttentionBackend",
+        docs="docs/plugins/attention_backend.md",
     ),
     Group(
         name="op_providers",
@@ -184,6 +207,7 @@ _IN_USE = (
         cardinality=_ALL,
         description="Kernels for named ops.",
         interface="corefw.interfaces.op_provider:OpProvider",
+        docs="docs/plugins/op_provider.md",
     ),
     Group(
         name="logits_processors",
@@ -193,6 +217,7 @@ _IN_USE = (
         cardinality=_PER_NAME,
         description="Changes logits at a fixed place in the sampling chain.",
         interface="corefw.interfaces.logits_processor:LogitsProcessor",
+        docs="docs/plugins/logits_processor.md",
     ),
     Group(
         name="endpoint_plugins",
@@ -202,6 +227,27 @@ _IN_USE = (
         cardinality=_ALL,
         description="HTTP routes; denied by default, since they widen the network surface.",
         interface="corefw.interfaces.endpoint:Endpoint",
+        docs="docs/plugins/endpoint.md",
+    ),
+    Group(
+        name="io_processor_plugins",
+        what="IO processor",
+        processes=_FRONT,
+        policy=_ON_NAME,
+        cardinality=_ONE,
+        description="Parses a request's own input format and shapes its output.",
+        interface="corefw.interfaces.io_processor:IOProcessor",
+        docs="docs/plugins/io_processor.md",
+    ),
+    Group(
+        name="stat_logger_plugins",
+        what="stat logger",
+        processes=_FRONT,
+        policy=_LOAD,
+        cardinality=_ALL,
+        description="Receives the engine's figures and those of each request.",
+        interface="corefw.interfaces.stat_logger:StatLogger",
+        docs="docs/plugins/stat_logger.md",
     ),
 )
 
@@ -246,14 +292,6 @@ _RESERVED = (
         "Grammars that constrain what is sampled.",
     ),
     _reserved(
-        "kv_connectors",
-        "KV connector",
-        _CORE_AND_WORKER,
-        _ON_NAME,
-        _ONE,
-        "Moves KV blocks to and from other engines and stores.",
-    ),
-    _reserved(
         "quantization_methods",
         "quantization method",
         _WORKER,
@@ -286,14 +324,6 @@ _RESERVED = (
         "Compiles the pieces of a captured model and loads them from the cache.",
     ),
     _reserved(
-        "io_processor_plugins",
-        "IO processor",
-        _FRONT,
-        _ON_NAME,
-        _ONE,
-        "Parses a request's own input format and shapes its output.",
-    ),
-    _reserved(
         "tool_parsers",
         "tool parser",
         _FRONT,
@@ -316,14 +346,6 @@ _RESERVED = (
         _DENY,
         _ALL,
         "Fetches adapters at run time; denied by default, since it downloads weights.",
-    ),
-    _reserved(
-        "stat_logger_plugins",
-        "stat logger",
-        _FRONT,
-        _LOAD,
-        _ALL,
-        "Receives the engine's statistics.",
     ),
     _reserved(
         "cli_commands",

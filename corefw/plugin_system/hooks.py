@@ -1,54 +1,38 @@
-"""Hooks that general plugins may implement, and the typed face over pluggy that calls them.
-
-A hook is called at start, never in a step. A hook module marks its functions::
-
-    from corefw.plugin_system.hooks import hookimpl
-
-    @hookimpl
-    def corefw_loaded(process: str) -> None: ...
+"""Registers hook modules and calls their hooks: pluggy behind a typed face, one plugin at a time, so that a failure
+has an owner. Called when a process starts, never in a step.
 """
 
 from __future__ import annotations
 
-from types import FunctionType
+import inspect
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import Any
 
 import pluggy
 
 from corefw.errors import PluginError
-from corefw.plugin_system.groups import PREFIX
+from corefw.interfaces.hooks import FAMILIES
+from corefw.interfaces.hooks.marker import HOOK_PREFIX, PROJECT
 from corefw.plugin_system.names import suggestion
 
-__all__ = ["HookSpecs", "Hooks", "hookimpl"]
-
-_PROJECT = PREFIX.rstrip(".")
-_HOOK_PREFIX = f"{_PROJECT}_"
-
-hookspec = pluggy.HookspecMarker(_PROJECT)
-hookimpl = pluggy.HookimplMarker(_PROJECT)
+__all__ = ["HOOKS", "Hooks"]
 
 
-class HookSpecs:
-    """The hooks there are."""
-
-    @hookspec
-    def corefw_loaded(self, process: str) -> None:
-        """Called once in each process, after all general plugins were loaded in it (again for a further engine).
-
-        Args:
-            process: the process's role: ``front_end``, ``engine_core``, ``worker`` or ``cli``. An engine that runs
-                inside the front end is one process and has the role of whoever loaded plugins first.
-        """
+def _specs(family: ModuleType) -> dict[str, Callable[..., Any]]:
+    return {name: value for name, value in vars(family).items() if hasattr(value, f"{PROJECT}_spec")}
 
 
-HOOK_NAMES = tuple(name for name in vars(HookSpecs) if name.startswith(_HOOK_PREFIX))
+HOOKS: dict[str, Callable[..., Any]] = {name: spec for family in FAMILIES for name, spec in _specs(family).items()}
 
 
 class Hooks:
-    """Registers hook modules and calls them, one plugin at a time, so that a failure has an owner."""
+    """The hook modules of one plugin manager."""
 
     def __init__(self) -> None:
-        self._relay = pluggy.PluginManager(_PROJECT)
-        self._relay.add_hookspecs(HookSpecs)
+        self._relay = pluggy.PluginManager(PROJECT)
+        for family in FAMILIES:
+            self._relay.add_hookspecs(family)
 
     def register(self, name: str, module: object) -> tuple[str, ...]:
         """Take a hook module; returns the names of its hooks.
@@ -62,18 +46,25 @@ class Hooks:
             self._relay.check_pending()
         except pluggy.PluginValidationError as error:
             self._forget(name)
-            raise PluginError(f"{error}; the hooks are {', '.join(HOOK_NAMES)}") from error
+            raise PluginError(f"{error}; the hooks are {', '.join(HOOKS)}") from error
         callers = self._relay.get_hookcallers(self._relay.get_plugin(name)) or []
         if not callers:
             self._forget(name)
-            raise PluginError(f"{name} has no hooks; the hooks are {', '.join(HOOK_NAMES)}")
+            raise PluginError(f"{name} has no hooks; the hooks are {', '.join(HOOKS)}")
         return tuple(caller.name for caller in callers)
 
-    def loaded(self, name: str, process: str) -> None:
-        """Call ``corefw_loaded`` of one registered module, if it has that hook."""
+    def call(self, name: str, hook: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Call one hook of one registered module; None where it doesn't have that hook.
+
+        Args:
+            name: the module's, as registered.
+            hook: the specification, of ``corefw.interfaces.hooks``; the others are its arguments.
+        """
+        arguments = dict(inspect.signature(hook).bind(*args, **keywords).arguments)
         plugins = self._relay.get_plugins()
         others = [other for other in plugins if self._relay.get_name(other) != name]
-        self._relay.subset_hook_caller("corefw_loaded", remove_plugins=others)(process=process)
+        answers = self._relay.subset_hook_caller(hook.__name__, remove_plugins=others)(**arguments)
+        return answers[0] if answers else None
 
     def _forget(self, name: str) -> None:
         if self._relay.has_plugin(name):
@@ -82,9 +73,11 @@ class Hooks:
 
 def _refuse_unmarked(name: str, module: object) -> None:
     for attribute, value in vars(module).items() if hasattr(module, "__dict__") else ():
-        if not isinstance(value, FunctionType) or not attribute.startswith(_HOOK_PREFIX):
+        if not isinstance(value, FunctionType) or not attribute.startswith(HOOK_PREFIX):
             continue
-        if attribute not in HOOK_NAMES:
-            raise PluginError(f"{name} implements an unknown hook {attribute}; {suggestion(attribute, HOOK_NAMES)}")
-        if not hasattr(value, f"{_PROJECT}_impl"):
+        if attribute not in HOOKS:
+            raise PluginError(f"{name} implements an unknown hook {attribute}; {suggestion(attribute, HOOKS)}")
+        if value is HOOKS[attribute]:  # the specification, imported
+            continue
+        if not hasattr(value, f"{PROJECT}_impl"):
             raise PluginError(f"{name}: {attribute} isn't marked with @hookimpl, so it would never be called")

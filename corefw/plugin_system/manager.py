@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from corefw import env
 from corefw.config.engine_config import ResolvedPlugin
 from corefw.errors import ConfigError, PluginError, PluginUnavailable
 from corefw.interfaces.selection import Selection
-from corefw.plugin_system.allowlist import Allowlist
+from corefw.plugin_system.allowlist import read_allowlist
+from corefw.plugin_system.blame import told
+from corefw.plugin_system.contributions import Contribution, Guarded
 from corefw.plugin_system.discovery import CORE_DISTRIBUTION, FoundPlugin, find_plugins
 from corefw.plugin_system.groups import Process, group_named
-from corefw.plugin_system.hooks import Hooks
+from corefw.plugin_system.inheritance import digest_of, handed_over, inherit
+from corefw.plugin_system.isolation import contained
 from corefw.plugin_system.loading import Outcome, load_plugin, resolve_class
 from corefw.plugin_system.names import suggestion
 from corefw.plugin_system.verdicts import State, Verdict, judge
 
-__all__ = ["POLICIES", "LoadedPlugin", "PluginManager", "read_allowlist"]
+if TYPE_CHECKING:
+    from corefw.plugin_system.hooks import Hooks
+
+__all__ = ["POLICIES", "LoadedPlugin", "PluginManager"]
 
 POLICIES = ("strict", "normal", "warn")
 _GENERAL = "general_plugins"
 _MAX_NAMED = 8  # in one line of the log
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -54,9 +64,7 @@ class LoadedPlugin:
         except PluginUnavailable:
             raise
         except Exception as error:
-            raise PluginError(
-                f"plugin {self.name!r} of {self.distribution} can't be made: {type(error).__name__}: {error}"
-            ) from error
+            raise PluginError(f"plugin {self.name!r} of {self.distribution} can't be made: {told(error)}") from error
 
 
 class PluginManager:
@@ -74,21 +82,24 @@ class PluginManager:
         self._policy = policy
         self._allowed = {(v.plugin.group, v.plugin.name): v for v in verdicts if v.allowed}
         self._outcomes: dict[FoundPlugin, Outcome] = {}
-        self._hooks = Hooks()
+        self._made_hooks: Hooks | None = None
         self._announced: set[str] = set()
+        self._guards: list[Guarded[Any]] = []
         self._selections: list[Selection] = []
 
     @classmethod
-    def discover(cls, allow: str | None = None, policy: str = "normal") -> PluginManager:
+    def discover(cls, allow: str | None = None, policy: str = "normal", lock: str | None = None) -> PluginManager:
         """Find the installed plugins and decide which may be loaded. Imports none of them.
 
         Args:
             allow: value of ``--plugins``; None leaves it to ``VLLM_PLUGINS``.
             policy: ``strict``, ``normal`` or ``warn``.
+            lock: value of ``--plugin-lock``: file with the set that alone may run.
 
         Raises:
-            ConfigError: the allowlist is malformed or names what isn't there (a warning under ``warn``).
-            PluginError: two plugins have one name, or a named one is incompatible.
+            ConfigError: the allowlist is malformed or names what isn't there (a warning under ``warn``), or the lock
+                can't be read.
+            PluginError: two plugins have one name, a named one is incompatible, or the set isn't the locked one.
         """
         allowlist = read_allowlist(allow)
         found = find_plugins()
@@ -97,6 +108,10 @@ class PluginManager:
         manager._complain(allowlist.complaints(found))
         if policy == "strict":
             problems = (*problems, *_incompatible(verdicts))
+        if lock is not None:
+            from corefw.plugin_system.lock import lock_problems
+
+            problems = (*problems, *lock_problems(Path(lock), (v.plugin for v in verdicts if v.allowed)))
         if problems:
             raise PluginError("; ".join(problems))
         _log_left_out(verdicts)
@@ -109,17 +124,18 @@ class PluginManager:
         Raises:
             PluginError: a plugin of the set is missing here, or is another one.
         """
-        found = {(p.group, p.name, p.distribution): p for p in find_plugins()}
-        wanted = {(r.group, r.name, r.distribution): r for r in resolved}
-        problems = [text for key, r in wanted.items() if (text := _difference(r, found.get(key)))]
-        if problems:
-            raise PluginError("the plugins of this process differ from its parent's: " + "; ".join(problems))
-        verdicts = [_inherited(plugin, wanted.get(key)) for key, plugin in found.items()]
+        verdicts = inherit(resolved, find_plugins())
         return cls(verdicts, source="the parent process", policy=policy)
 
     def resolved(self) -> tuple[ResolvedPlugin, ...]:
         """What children have to find again, in order."""
-        return tuple(_resolved(v) for v in self._allowed.values())
+        return tuple(handed_over(v) for v in self._allowed.values())
+
+    def digest(self) -> str:
+        """One text for the resolved set, for ranks that have no parent: equal where groups, names, values,
+        distributions and versions are, whatever the operator named.
+        """
+        return digest_of(self.resolved())
 
     def names(self, group: str) -> tuple[str, ...]:
         """Names of the plugins of a group that may be loaded, built-ins first; nothing is imported."""
@@ -174,6 +190,42 @@ class PluginManager:
                 self._announce(self._allowed[_GENERAL, plugin.name], role)
         return self.load_all(_GENERAL)
 
+    def collect(
+        self, kind: type | tuple[type, ...], hook: Callable[P, R | None], *args: P.args, **kwargs: P.kwargs
+    ) -> tuple[Contribution[R], ...]:
+        """Call a hook of every general plugin that was loaded here and has it, in the plugins' order.
+
+        A hook that raises, or returns something of another type, makes its plugin ``failed``: see ``load_general``.
+
+        Args:
+            kind: of which each answer has to be an instance.
+            hook: the specification, of ``corefw.interfaces.hooks``.
+
+        Returns:
+            the answers that aren't None.
+
+        Raises:
+            PluginError: a hook of a named plugin failed, or of any under the policy ``strict``.
+        """
+        found = []
+        for verdict in self._hook_modules():
+            plugin = verdict.plugin
+            answer = self._ask(verdict, hook, kind, *args, **kwargs)
+            if answer is not None:
+                found.append(Contribution(plugin.name, plugin.distribution, hook.__name__, answer))
+        return tuple(found)
+
+    def guard(self, contribution: Contribution[T]) -> Guarded[T]:
+        """A contribution as the engine may call it while it works; the report tells when it was quarantined."""
+        guarded = Guarded(contribution)
+        self._guards.append(guarded)
+        return guarded
+
+    @property
+    def quarantined(self) -> tuple[Guarded[Any], ...]:
+        """The contributions that aren't called any more."""
+        return tuple(guarded for guarded in self._guards if guarded.quarantined is not None)
+
     def record(self, selection: Selection) -> None:
         """Keep a choice, for the report."""
         self._selections.append(selection)
@@ -182,6 +234,14 @@ class PluginManager:
     def selections(self) -> tuple[Selection, ...]:
         """The choices recorded so far."""
         return tuple(self._selections)
+
+    def attempt(self, plugin: FoundPlugin, process: str) -> tuple[State, str]:
+        """Load one plugin, whatever the list says of it, and tell its hooks of the process; what became of it."""
+        verdict = Verdict(plugin=plugin, state=State.FOUND, reason="asked for")
+        if self._load(verdict).state is State.LOADED and plugin.group == _GENERAL:
+            self._announce(verdict, _role(process))
+        outcome = self._outcomes[plugin]
+        return outcome.state, outcome.reason
 
     def outcome(self, plugin: FoundPlugin) -> Outcome | None:
         """What came of loading that plugin, None while nobody asked for it."""
@@ -222,14 +282,45 @@ class PluginManager:
         return target
 
     def _announce(self, verdict: Verdict, role: Process) -> None:
+        if not isinstance(self._outcomes[verdict.plugin].value, FunctionType):
+            from corefw.interfaces.hooks.process import corefw_loaded
+
+            self._ask(verdict, corefw_loaded, type(None), role.value)
+
+    @property
+    def _hooks(self) -> Hooks:
+        if self._made_hooks is None:
+            from corefw.plugin_system.hooks import Hooks  # pluggy is imported where there is a hook module, only
+
+            self._made_hooks = Hooks()
+        return self._made_hooks
+
+    def _hook_modules(self) -> list[Verdict]:
+        """Those of the general plugins loaded so far that are hook modules, in order."""
+        general = (v for v in self._allowed.values() if v.plugin.group == _GENERAL)
+        outcomes = ((verdict, self._outcomes.get(verdict.plugin)) for verdict in general)
+        return [
+            verdict
+            for verdict, outcome in outcomes
+            if outcome is not None and outcome.state is State.LOADED and not isinstance(outcome.value, FunctionType)
+        ]
+
+    def _ask(
+        self, verdict: Verdict, hook: Callable[..., Any], kind: type | tuple[type, ...], *args: Any, **kwargs: Any
+    ) -> Any:
         plugin = verdict.plugin
         try:
-            self._hooks.loaded(plugin.name, role.value)
-        except Exception as error:
-            reason = f"hook corefw_loaded raised {type(error).__name__}: {error}"
+            with contained(plugin.full_name):
+                answer = self._hooks.call(plugin.name, hook, args, kwargs)
+            if answer is not None and not isinstance(answer, kind):
+                raise TypeError(f"it returned {type(answer).__name__}, not {_kind_name(kind)}")
+        except (Exception, SystemExit) as error:
+            reason = f"hook {hook.__name__} raised {told(error)}"
             outcome = self._outcomes[plugin] = Outcome(State.FAILED, reason, error=error)
             self._log_failure(plugin, outcome)
             self._stop_if_required(verdict, outcome)
+            return None
+        return answer
 
     def _stop_if_required(self, verdict: Verdict, outcome: Outcome) -> None:
         required = verdict.named or verdict.plugin.builtin or self._policy == "strict"
@@ -255,16 +346,8 @@ class PluginManager:
         )
 
 
-def read_allowlist(allow: str | None) -> Allowlist:
-    """``--plugins`` if given, else ``VLLM_PLUGINS``.
-
-    Raises:
-        ConfigError: it is malformed.
-    """
-    if allow is not None:
-        return Allowlist.parse(allow, "--plugins")
-    variable = env.plugins_allowlist()
-    return Allowlist.parse(variable, "--plugins" if variable is None else "VLLM_PLUGINS")
+def _kind_name(kind: type | tuple[type, ...]) -> str:
+    return " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
 
 
 def _role(process: str) -> Process:
@@ -306,30 +389,3 @@ def _error(verdict: Verdict, outcome: Outcome) -> PluginError:
         f"plugin {plugin.name!r} ({plugin.group}) of {plugin.distribution} {plugin.version} is "
         f"{outcome.state}: {outcome.reason}"
     )
-
-
-def _resolved(verdict: Verdict) -> ResolvedPlugin:
-    plugin = verdict.plugin
-    return ResolvedPlugin(
-        group=plugin.group,
-        name=plugin.name,
-        value=plugin.value,
-        distribution=plugin.distribution,
-        version=plugin.version,
-        named=verdict.named,
-    )
-
-
-def _inherited(plugin: FoundPlugin, wanted: ResolvedPlugin | None) -> Verdict:
-    if wanted is None:
-        return Verdict(plugin=plugin, state=State.NOT_ALLOWED, reason="not in the set that the parent resolved")
-    return Verdict(plugin=plugin, state=State.FOUND, reason="resolved by the parent", named=wanted.named)
-
-
-def _difference(wanted: ResolvedPlugin, found: FoundPlugin | None) -> str | None:
-    label = f"{wanted.group}: {wanted.distribution}/{wanted.name}"
-    if found is None:
-        return f"{label} {wanted.version} isn't installed here"
-    if (found.version, found.value) != (wanted.version, wanted.value):
-        return f"{label} is {found.version} ({found.value}) here, {wanted.version} ({wanted.value}) there"
-    return None

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from corefw.interfaces.selection import Selection
-from corefw.plugin_system.discovery import find_plugins
+from corefw.plugin_system.blame import one_line
 from corefw.plugin_system.groups import GROUPS_BY_NAME
-from corefw.plugin_system.manager import PluginManager, read_allowlist
-from corefw.plugin_system.verdicts import State, Verdict, judge
+from corefw.plugin_system.inventory import take_inventory
+from corefw.plugin_system.verdicts import State, Verdict
 
-__all__ = ["Report", "Row", "explain", "format_rows", "report", "survey"]
+if TYPE_CHECKING:
+    from corefw.plugin_system.manager import PluginManager
+
+__all__ = ["Report", "Row", "explain", "format_rows", "report", "rows_of", "survey"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,11 +48,13 @@ def survey(allow: str | None = None) -> Report:
     Raises:
         ConfigError: the allowlist is malformed.
     """
-    allowlist = read_allowlist(allow)
-    found = find_plugins()
-    verdicts, problems = judge(found, allowlist)
-    rows = tuple(_row(verdict, verdict.state, verdict.reason) for verdict in verdicts)
-    return Report(rows=rows, problems=(*allowlist.complaints(found), *problems))
+    found = take_inventory(allow)
+    return Report(rows=rows_of(found.verdicts), problems=found.problems)
+
+
+def rows_of(verdicts: Iterable[Verdict]) -> tuple[Row, ...]:
+    """Verdicts as rows."""
+    return tuple(_row(verdict, verdict.state, verdict.reason) for verdict in verdicts)
 
 
 def report(manager: PluginManager) -> tuple[Row, ...]:
@@ -67,8 +73,9 @@ def explain(selections: Iterable[Selection]) -> str:
 
 def format_rows(rows: Sequence[Row]) -> str:
     """Rows as aligned columns under a heading."""
-    table = [("GROUP", "NAME", "DISTRIBUTION", "VERSION", "STATE", "REASON")]
-    table += [(r.group, r.name, r.distribution, r.version, r.state.value, r.reason) for r in rows]
+    table: list[tuple[str, ...]] = [("GROUP", "NAME", "DISTRIBUTION", "VERSION", "STATE", "REASON")]
+    cells = ((r.group, r.name, r.distribution, r.version, r.state.value, r.reason) for r in rows)
+    table += [tuple(map(one_line, line)) for line in cells]
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     aligned = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in table)
     return "\n".join(line.rstrip() for line in aligned)

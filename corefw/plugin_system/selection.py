@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from corefw.errors import ConfigError, CorefwError, PluginError, PluginUnavailable
 from corefw.interfaces.selection import Rejected, Selection
+from corefw.plugin_system.blame import told
 from corefw.plugin_system.names import suggestion
 
-__all__ = ["Candidate", "select"]
+__all__ = ["Candidate", "by_name", "select"]
 
 Candidate = tuple[str, Callable[[], str | None]]
 
@@ -39,6 +40,12 @@ def select(what: str, candidates: Iterable[Candidate], *, named: str | None = No
     raise ConfigError(_nobody(what, rejected))
 
 
+def by_name(what: str, name: str, known: Iterable[str], setting: str) -> Selection:
+    """The record of a choice that a setting makes alone (its default, too)."""
+    rejected = tuple(Rejected(other, f"not asked: {setting} is {name}") for other in known if other != name)
+    return Selection(what, name, f"the value of {setting}", rejected)
+
+
 def _named(what: str, listed: Sequence[Candidate], named: str) -> Selection:
     questions = dict(listed)
     if named not in questions:
@@ -59,7 +66,7 @@ def _ask(what: str, name: str, question: Callable[[], str | None]) -> str | None
     except CorefwError:
         raise
     except Exception as error:
-        raise PluginError(f"{what} {name!r} failed while it was asked: {type(error).__name__}: {error}") from error
+        raise PluginError(f"{what} {name!r} failed while it was asked: {told(error)}") from error
 
 
 def _nobody(what: str, rejected: Sequence[Rejected]) -> str:

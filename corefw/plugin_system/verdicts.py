@@ -8,14 +8,17 @@ from enum import StrEnum
 
 from corefw.plugin_system.allowlist import Allowlist, Item, Mode
 from corefw.plugin_system.discovery import FoundPlugin
-from corefw.plugin_system.groups import GROUPS_BY_NAME, DefaultPolicy, Group
+from corefw.plugin_system.groups import GROUPS_BY_NAME, DefaultPolicy
 from corefw.plugin_system.names import suggestion
+from corefw.plugin_system.versions import declared_range_reason
 
-__all__ = ["State", "Verdict", "api_version_reason", "judge"]
+__all__ = ["State", "Verdict", "judge"]
 
 
 class State(StrEnum):
-    """What has become of a plugin. The first five are known from metadata, the others after loading."""
+    """What has become of a plugin. The first five are known from metadata, the others after loading; but a plugin of a
+    reserved group is known to be unavailable from metadata, too.
+    """
 
     FOUND = "found"
     NOT_ALLOWED = "not allowed"
@@ -35,7 +38,7 @@ class Verdict:
 
     Attributes:
         plugin: the plugin.
-        state: one of the first five states.
+        state: one of the first five states, or ``unavailable`` in a reserved group.
         reason: why, in words.
         named: the operator asked for it by name, so a failure stops the start.
         picked: named as ``distribution/name``.
@@ -54,12 +57,15 @@ class Verdict:
 
 
 def judge(found: Iterable[FoundPlugin], allowlist: Allowlist) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
-    """A verdict for each plugin, in the given order, and what must stop the start (incompatible or ambiguous)."""
+    """A verdict for each plugin, in the given order, and what must stop the start.
+
+    That is a plugin that was asked for and is incompatible or of a reserved group, and two of one name.
+    """
     verdicts = [_verdict(plugin, allowlist) for plugin in found]
     problems = [
-        f"{v.plugin.full_name} was asked for in {allowlist.source}, but is incompatible: {v.reason}"
+        f"{v.plugin.full_name} was asked for in {allowlist.source}, but is {v.state}: {v.reason}"
         for v in verdicts
-        if v.named and v.state is State.INCOMPATIBLE
+        if v.named and (v.state is State.INCOMPATIBLE or _means_reserved(v, verdicts, allowlist))
     ]
     by_name: dict[tuple[str, str], list[int]] = {}
     for index, verdict in enumerate(verdicts):
@@ -68,15 +74,6 @@ def judge(found: Iterable[FoundPlugin], allowlist: Allowlist) -> tuple[tuple[Ver
     for indices in by_name.values():
         problems += _settle(verdicts, indices, allowlist)
     return tuple(verdicts), tuple(problems)
-
-
-def api_version_reason(group: Group, version: object) -> str | None:
-    """None when the interface version is accepted, else why not."""
-    low, high = group.api_versions
-    accepted = f"{low}" if low == high else f"{low} to {high}"
-    if isinstance(version, int) and low <= version <= high:
-        return None
-    return f"written for version {version} of {group.name}, this corefw accepts {accepted}"
 
 
 def _verdict(plugin: FoundPlugin, allowlist: Allowlist) -> Verdict:
@@ -95,30 +92,29 @@ def _state(plugin: FoundPlugin, allowlist: Allowlist, item: Item | None) -> tupl
     group = GROUPS_BY_NAME.get(plugin.group)
     if group is None:
         return State.INCOMPATIBLE, f"no plugin group {plugin.group!r}; {suggestion(plugin.group, GROUPS_BY_NAME)}"
-    if (reason := _declared_version_reason(group, plugin.api_version)) is not None:
+    if (reason := declared_range_reason(group, plugin.api_version)) is not None:
         return State.INCOMPATIBLE, reason
+    if group.reserved:
+        return State.UNAVAILABLE, f"the group {group.name} is reserved: what would use its plugins isn't built yet"
     if plugin.builtin:
-        return State.FOUND, _found(group, "built in")
+        return State.FOUND, "built in"
     if (removed := allowlist.removes(plugin)) is not None:
         return State.NOT_ALLOWED, f"taken out by -{removed.text} in {allowlist.source}"
     if item is not None:
-        return State.FOUND, _found(group, f"named in {allowlist.source}")
+        return State.FOUND, f"named in {allowlist.source}"
     if allowlist.mode is Mode.ONLY:
         return State.NOT_ALLOWED, f"{allowlist.source} is set and doesn't name it"
     if group.policy is DefaultPolicy.DENY:
         return State.DENIED, f"plugins of {group.name} must be named: +{plugin.name} in --plugins or VLLM_PLUGINS"
-    return State.FOUND, _found(group, "allowed by default")
+    return State.FOUND, "allowed by default"
 
 
-def _found(group: Group, reason: str) -> str:
-    return f"{reason}; without effect, since the consumer of {group.name} isn't built yet" if group.reserved else reason
-
-
-def _declared_version_reason(group: Group, declared: str | None) -> str | None:
-    if declared is None:
-        return None
-    digits = declared.removeprefix("v")
-    return api_version_reason(group, int(digits) if digits.isdecimal() else declared)
+def _means_reserved(verdict: Verdict, verdicts: Sequence[Verdict], allowlist: Allowlist) -> bool:
+    """Whether the operator asked for that plugin of a reserved group, and meant no other by the same entry."""
+    item = allowlist.adds(verdict.plugin)
+    if verdict.state is not State.UNAVAILABLE or item is None or item.name is None:
+        return False
+    return not any(item.names(other.plugin) for other in verdicts if other.state is not State.UNAVAILABLE)
 
 
 def _settle(verdicts: list[Verdict], indices: Sequence[int], allowlist: Allowlist) -> list[str]:

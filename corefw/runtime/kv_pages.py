@@ -9,6 +9,7 @@ import torch
 from corefw.errors import EngineError
 from corefw.interfaces.attention import AttentionBackend
 from corefw.interfaces.kv_cache import AttentionSpec, KVCacheSpec
+from corefw.interfaces.kv_connector import LayerCache
 
 __all__ = ["KVPages"]
 
@@ -50,6 +51,15 @@ class KVPages:
             for page_bytes, specs in zip(self._page_bytes, self._groups, strict=True)
             for index, (name, spec) in enumerate(specs.items())
         }
+
+    def raw_layers(self) -> dict[str, LayerCache]:
+        """By layer name the pages as bytes, for whoever moves them."""
+        found = {}
+        for group, (page_bytes, specs) in enumerate(zip(self._page_bytes, self._groups, strict=True)):
+            for index, name in enumerate(specs):
+                pages = self._by_page_bytes[page_bytes][index]
+                found[name] = LayerCache(group=group, pages=pages, block_stride_bytes=pages.stride(0))
+        return found
 
     def clear(self, block_ids: Sequence[Sequence[int]]) -> None:
         """Zero blocks, given by group."""

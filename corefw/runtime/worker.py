@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from corefw.errors import EngineError
 from corefw.interfaces.executor import WorkerReport
 from corefw.interfaces.kv_cache import SlidingWindowSpec
+from corefw.interfaces.platform import DeviceRuntime
 from corefw.models.build import build_model, make_build_context, tensors_of
+from corefw.models.taps import UnknownTapPoint
+from corefw.plugin_system.calls import PluginCalls
+from corefw.plugin_system.events import EventQueue
+from corefw.plugin_system.groups import Process
+from corefw.plugin_system.making import made_by_plugin
 from corefw.runtime.block_size import choose_block_size
 from corefw.runtime.kv_pages import KVPages
+from corefw.runtime.kv_transfer.steps import make_transfer_steps
 from corefw.runtime.memory import available_kv_bytes
 from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAssembly
 from corefw.runtime.model_runner.batch_state import BatchState
@@ -20,18 +29,24 @@ from corefw.runtime.model_runner.prompt_embeds import HeldEmbeds, check_accepts_
 from corefw.runtime.model_runner.prompt_logprobs import PromptLogprobsCollector
 from corefw.runtime.model_runner.runner import ModelRunner
 from corefw.runtime.model_runner.sampling_output import SamplingOutput
+from corefw.runtime.model_runner.step_observers import StepObservers, worker_observers
 from corefw.runtime.sampling.processors import RequestProcessors, make_processors
 from corefw.runtime.sampling.sampler import Sampler
+from corefw.runtime.taps import WantedTaps
 from corefw.runtime.warm_up import warm_up
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from corefw.config.engine_config import EngineConfig
     from corefw.config.runtime_plan import RuntimePlan
     from corefw.interfaces.attention import AttentionBackend
     from corefw.interfaces.kv_cache import KVCacheSpec
-    from corefw.interfaces.platform import DeviceRuntime, Platform
+    from corefw.interfaces.platform import Platform
     from corefw.messages.outputs import ModelRunnerOutput
+    from corefw.messages.request import PlainDict
     from corefw.messages.scheduling import SchedulerOutput
+    from corefw.models.layers.context import BuildContext
     from corefw.plugin_system.manager import PluginManager
 
 __all__ = ["Worker"]
@@ -51,25 +66,38 @@ class Worker:
 
     def __init__(self, config: EngineConfig, plugins: PluginManager, local_rank: int = 0) -> None:
         self._config = config
+        self._plugins = plugins
+        self._rank = local_rank
+        plugins.load_general(Process.WORKER)
         platform: Platform = plugins.get("platform_plugins", config.platform)()
-        self._runtime: DeviceRuntime = platform.runtime(local_rank)
+        self._runtime = made_by_plugin(f"platform {config.platform!r}", DeviceRuntime, platform.runtime, local_rank)
         self._runtime.seed_everything(config.model.seed)
         build, selections = make_build_context(config, self._runtime.device, plugins)
-        model = build_model(config, build, plugins)
+        taps = WantedTaps(config, plugins)
+        model = _build(config, taps.built_into(build), plugins, taps)
         settled = self._runtime.settle_weights(tensors_of(model))
         self._model = cast(RunnableModel, model)
         check_accepts_embeds(self._model, config)
         self._backend: type[AttentionBackend] = build.attention_backend
-        bound = (*build.binder.selections, *(() if settled is None else (settled,)))
-        self._decisions = tuple((item.what, item.chosen, item.why) for item in (*selections, *bound))
+        chosen = (*selections, *build.binder.selections, *(() if settled is None else (settled,)))
+        for item in chosen:
+            plugins.record(item)
+        self._decisions = tuple((item.what, item.chosen, item.why) for item in chosen) + taps.decisions()
         self._vocab_size = config.num_token_ids
         self._sampler = Sampler(self._vocab_size, config.model.logprobs_mode)
         self._processors = RequestProcessors(make_processors(config, plugins, self._vocab_size))
         self._specs: dict[str, KVCacheSpec] = {}
         self._runner: ModelRunner | None = None
+        self._watchers = [*worker_observers(config, plugins), *taps.watchers]
+        self._calls = PluginCalls.collect(config, plugins, Process.WORKER)
+        self._events = EventQueue.collect(config, plugins, Process.WORKER)
         self._remote: Mapping[str, Callable[..., Any]] = {
             "batch_request_ids": self.batch_request_ids,
+            "kv_handshake": self.kv_handshake,
             "memory_bytes": self.memory_bytes,
+            "plugin_calls": lambda: list(self._calls.names),
+            "call_plugin": self._calls.call,
+            "take_events": self._take_events,
         }
 
     def report(self) -> WorkerReport:
@@ -118,6 +146,19 @@ class Worker:
         )
         warm_up(self._runner, plan, max_num_tokens=scheduler.max_num_batched_tokens)
         self._runtime.synchronize()
+        self._runner.transfers = make_transfer_steps(
+            self._config,
+            plan,
+            plugins=self._plugins,
+            pages=pages,
+            layers=layers,
+            backend=self._backend,
+            specs=self._specs,
+            block_sizes=[layout.block_size for layout in layouts],
+            rank=self._rank,
+        )
+        if self._watchers:
+            self._runner.observers = StepObservers(self._watchers)
 
     def execute_model(self, scheduled: SchedulerOutput) -> None:
         """Start a step."""
@@ -125,7 +166,18 @@ class Worker:
 
     def sample_tokens(self) -> ModelRunnerOutput:
         """Finish the step started last."""
-        return self._initialized().sample_tokens()
+        output = self._initialized().sample_tokens()
+        if self._events is None:
+            return output
+        events, num_dropped = self._events.take()
+        return msgspec.structs.replace(output, events=events, num_dropped_events=num_dropped)
+
+    def shutdown(self) -> None:
+        """Let observers and the KV connector go. May be called twice."""
+        if self._runner is not None and self._runner.observers is not None:
+            self._runner.observers.close()
+        if self._runner is not None and self._runner.transfers is not None:
+            self._runner.transfers.shutdown()
 
     def call(self, method: str, *args: Any) -> Any:
         """Call by name one of the methods that are meant for it.
@@ -136,6 +188,11 @@ class Worker:
         if method not in self._remote:
             raise EngineError(f"a worker has no method {method[:80]!r} to call; it has {', '.join(self._remote)}")
         return self._remote[method](*args)
+
+    def kv_handshake(self) -> PlainDict | None:
+        """What this rank's half of the KV connector tells the other one."""
+        transfers = self._initialized().transfers
+        return transfers.handshake() if transfers is not None else None
 
     def memory_bytes(self) -> dict[str, int]:
         """Memory of this rank's device: total, free, and this process's peak."""
@@ -150,10 +207,23 @@ class Worker:
         """Requests that this rank holds, in row order."""
         return list(self._initialized().batch.request_ids)
 
+    def _take_events(self) -> tuple[list[Any], int]:
+        events, num_dropped = ([], 0) if self._events is None else self._events.take()
+        return msgspec.to_builtins(events, builtin_types=(bytes,)), num_dropped
+
     def _initialized(self) -> ModelRunner:
         if self._runner is None:
             raise EngineError("the worker got a step before initialize")
         return self._runner
+
+
+def _build(config: EngineConfig, build: BuildContext, plugins: PluginManager, taps: WantedTaps) -> nn.Module:
+    try:
+        model = build_model(config, build, plugins)
+    except UnknownTapPoint as error:
+        raise taps.explain(error) from error
+    taps.connect(model)
+    return model
 
 
 def _table_layout(spec: KVCacheSpec) -> TableLayout:

@@ -10,6 +10,7 @@ module                  for                                                     
 ``corefw.sdk.models``   model classes: the decoder base, tap points                         yes
 ``corefw.sdk.plugins``  what every plugin may want: hooks, selection, names, the log        no
 ``corefw.sdk.rendering``  from texts and chats to token ids, and back                       no
+``corefw.sdk.scheduling``  the core's scheduler, to derive from                                   no
 ``corefw.sdk.server``   endpoints: the server's state, bodies, errors, answers              no
 ``corefw.sdk.shapes``   sizes and layer kinds that model configurations state               no
 ``corefw.sdk.worker``   executors: what they run in their workers                           yes

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from corefw.frontend.renderer import Renderer
+from corefw.frontend.content_shield import random_mark
+from corefw.frontend.renderer import InsertedChat, Renderer
 from corefw.frontend.tokenizer.base import Tokenizer
 from corefw.frontend.tokenizer.load import load_tokenizer
 
-__all__ = ["Renderer", "Tokenizer", "load_tokenizer"]
+__all__ = ["InsertedChat", "Renderer", "Tokenizer", "load_tokenizer", "random_mark"]

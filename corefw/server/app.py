@@ -8,10 +8,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route
 
+from corefw.config.engine_config import ServerConfig
 from corefw.errors import ConfigError, CorefwError, PluginError
 from corefw.interfaces.endpoint import Endpoint
+from corefw.interfaces.selection import Rejected, Selection
 from corefw.observability.logging import get_logger
 from corefw.server.access_log import AccessLog
 from corefw.server.api_keys import accepted_keys
@@ -20,8 +22,11 @@ from corefw.server.cors import cors_middleware
 from corefw.server.errors import ErrorBarrier, handle_error
 from corefw.server.http_metrics import HttpMetrics
 from corefw.server.limits import BodyLimit
+from corefw.server.mounting import Mounted, arrange, is_builtin, mount
 from corefw.server.observation import observing
 from corefw.server.openapi_document import ApiDocument
+from corefw.server.plugin_layers import PluginLayers
+from corefw.server.protocol_servers import ProtocolServers
 from corefw.server.request_id import RequestIds
 from corefw.server.root_path import RootPath
 from corefw.server.state import TASKS, ServerState
@@ -30,40 +35,48 @@ __all__ = ["check_endpoints", "create_app"]
 
 logger = get_logger(__name__)
 
-_BUILTINS = "corefw.builtins."
+# What a server of another protocol gets on top of the drain for its last words, as HTTP's clients do.
+_LAST_WORDS_S = 2.0
 
 
-def create_app(state: ServerState, endpoints: Sequence[Endpoint]) -> Starlette:
+def create_app(state: ServerState, endpoints: Sequence[Endpoint], layers: PluginLayers | None = None) -> Starlette:
     """Build the app; ``app.state.corefw`` is ``state``.
 
-    Endpoints whose task the model can't do are left out, with a line in the log.
+    Endpoints whose task the model can't do are left out, which is logged and recorded.
+
+    Args:
+        state: of the server.
+        endpoints: built-ins and others.
+        layers: what plugins put around the routes and beside them; None asks them.
 
     Raises:
-        PluginError: two endpoints want one route, or one outside the built-ins has public paths.
-        ConfigError: the environment's API key can't be sent, or the root path hides a route.
+        PluginError: two endpoints want one route, one outside the built-ins has public paths, or a layer fails.
+        ConfigError: the environment's API key can't be sent, the root path hides a route, or a name that may override
+            routes isn't there.
     """
-    active = _served(endpoints, state.tasks)
-    for endpoint in endpoints:
-        if endpoint not in active:
-            needed = ", ".join(sorted(endpoint.required_tasks))
-            logger.info("endpoint %s is not served: the model does none of its tasks (%s)", endpoint.name, needed)
+    layers = PluginLayers.collect(state) if layers is None else layers
+    active = [endpoint for endpoint in endpoints if _is_served(endpoint, state)]
     keys = accepted_keys(state.server_config)
-    routes = _collect_routes(active)
+    mounted = [mount(endpoint) for endpoint in active]
+    routes = _routes(state, mounted, endpoints, layers)
     _check_root_path(state.server_config.root_path, routes)
+    protocol_servers = ProtocolServers(layers.protocol_servers, state.client)
     app = Starlette(
         routes=routes,
-        middleware=_middleware(state, keys, _public_paths(active)),
+        middleware=_middleware(state, keys, _public(mounted), layers),
         exception_handlers={CorefwError: handle_error, HTTPException: handle_error},
-        lifespan=_lifespan(state, active),
+        lifespan=_lifespan(state, active, protocol_servers),
     )
+    app.middleware_stack = app.build_middleware_stack()  # a plugin's layer that can't be made stops the start
     # A redirect would take its host from the client; a path is served as it is written or not at all.
     app.router.redirect_slashes = False
     app.state.corefw = state
-    app.state.openapi = ApiDocument(active, has_key=bool(keys))
+    app.state.protocol_servers = protocol_servers
+    app.state.openapi = ApiDocument(active, has_key=bool(keys), overriding=state.server_config.allow_route_override)
     return app
 
 
-def check_endpoints(endpoints: Sequence[Endpoint], root_path: str) -> None:
+def check_endpoints(endpoints: Sequence[Endpoint], config: ServerConfig) -> None:
     """What ``create_app`` would refuse, before there is a model.
 
     Endpoints are asked for their routes once, so these are others than those that are served.
@@ -71,40 +84,38 @@ def check_endpoints(endpoints: Sequence[Endpoint], root_path: str) -> None:
     Raises:
         PluginError, ConfigError: see ``create_app``.
     """
-    active = _served(endpoints, TASKS)
-    _public_paths(active)
-    _check_root_path(root_path, _collect_routes(active))
+    active = [endpoint for endpoint in endpoints if _has_task(endpoint, TASKS)]
+    mounted = [mount(endpoint) for endpoint in active]
+    _public(mounted)
+    overriding = config.allow_route_override  # whether all of them are there is known with the other layers
+    _check_root_path(config.root_path, arrange(mounted, overriding, overriding))
 
 
-def _served(endpoints: Sequence[Endpoint], tasks: frozenset[str]) -> list[Endpoint]:
-    return [endpoint for endpoint in endpoints if not endpoint.required_tasks or endpoint.required_tasks & tasks]
+def _has_task(endpoint: Endpoint, tasks: frozenset[str]) -> bool:
+    return not endpoint.required_tasks or bool(endpoint.required_tasks & tasks)
 
 
-def _collect_routes(endpoints: Sequence[Endpoint]) -> list[BaseRoute]:
-    routes: list[BaseRoute] = []
-    owners: dict[tuple[str, str], str] = {}
-    for endpoint in endpoints:
-        for route in endpoint.routes():
-            for claim in _claims(route):
-                owner = owners.setdefault(claim, endpoint.name)
-                if owner != endpoint.name:
-                    raise PluginError(
-                        f"endpoints {owner!r} and {endpoint.name!r} both want {' '.join(claim)}; "
-                        "leave one out with --plugins"
-                    )
-            routes.append(route)
-    return routes
+def _is_served(endpoint: Endpoint, state: ServerState) -> bool:
+    if _has_task(endpoint, state.tasks):
+        return True
+    reason = f"the model does none of its tasks ({', '.join(sorted(endpoint.required_tasks))})"
+    logger.info("endpoint %s is not served: %s", endpoint.name, reason)
+    if state.plugins is not None:
+        state.plugins.record(Selection(f"endpoint {endpoint.name}", "none", reason, (Rejected(endpoint.name, reason),)))
+    return False
 
 
-def _claims(route: BaseRoute) -> list[tuple[str, str]]:
-    """What a route takes for itself: method and path."""
-    path = getattr(route, "path", repr(route))
-    if isinstance(route, Route):
-        return [(method, path) for method in sorted(route.methods or ("ANY",))]
-    return [("WEBSOCKET" if isinstance(route, WebSocketRoute) else "MOUNT", path)]
+def _routes(
+    state: ServerState, mounted: Sequence[Mounted], endpoints: Sequence[Endpoint], layers: PluginLayers
+) -> list[BaseRoute]:
+    unserved = [each.name for each in endpoints if each not in [served.endpoint for served in mounted]]
+    routes = arrange(mounted, state.server_config.allow_route_override, [*layers.wrapper_names, *unserved])
+    return layers.wrap(routes, [route for each in mounted if is_builtin(each.endpoint) for route in each.routes])
 
 
-def _middleware(state: ServerState, keys: Sequence[str], public_paths: frozenset[str]) -> list[Middleware]:
+def _middleware(
+    state: ServerState, keys: Sequence[str], public: frozenset[tuple[str, str]], layers: PluginLayers
+) -> list[Middleware]:
     """Outermost first: whatever is answered further in has an id, a line in the log and headers for other origins."""
     config = state.server_config
     return [
@@ -114,8 +125,9 @@ def _middleware(state: ServerState, keys: Sequence[str], public_paths: frozenset
         Middleware(ErrorBarrier),
         *([Middleware(RootPath, root_path=config.root_path)] if config.root_path else []),
         Middleware(HttpMetrics, metrics=state.metrics),
-        Middleware(Authentication, keys=keys, public_paths=public_paths),
+        Middleware(Authentication, keys=keys, public=public),
         Middleware(BodyLimit, max_body_bytes=config.max_body_bytes, max_total_bytes=config.total_body_bytes),
+        *layers.as_middleware(),
     ]
 
 
@@ -128,17 +140,21 @@ def _check_root_path(root_path: str, routes: Sequence[BaseRoute]) -> None:
             )
 
 
-def _public_paths(endpoints: Sequence[Endpoint]) -> frozenset[str]:
-    public: frozenset[str] = frozenset()
-    for endpoint in endpoints:
-        if endpoint.public_paths and not type(endpoint).__module__.startswith(_BUILTINS):
+def _public(mounted: Sequence[Mounted]) -> frozenset[tuple[str, str]]:
+    """Method and path of what needs no key: what built-ins serve on their public paths, and nothing else there."""
+    public: set[tuple[str, str]] = set()
+    for each in mounted:
+        endpoint = each.endpoint
+        if endpoint.public_paths and not is_builtin(endpoint):
             raise PluginError(f"endpoint {endpoint.name!r} declares public paths; only built-in endpoints may have any")
-        public |= endpoint.public_paths
-    return public
+        for route in each.routes:
+            if isinstance(route, Route) and route.path in endpoint.public_paths:
+                public |= {(method, route.path) for method in route.methods or ()}
+    return frozenset(public)
 
 
 def _lifespan(
-    state: ServerState, endpoints: Sequence[Endpoint]
+    state: ServerState, endpoints: Sequence[Endpoint], protocol_servers: ProtocolServers
 ) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None, None]:
@@ -147,6 +163,8 @@ def _lifespan(
             for endpoint in endpoints:
                 await endpoint.startup(state)
                 stack.push_async_callback(endpoint.shutdown)
+            stack.push_async_callback(protocol_servers.stop, state.server_config.shutdown_timeout + _LAST_WORDS_S)
+            await protocol_servers.start()
             yield
 
     return lifespan

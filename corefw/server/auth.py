@@ -20,18 +20,19 @@ class Authentication:
     """Deny by default.
 
     A public path is compared with exactly the path that the router routes on, so no spelling of another path
-    (``//v1``, ``/V1``, a trailing slash, an encoded one) and no method can pass for one.
+    (``//v1``, ``/V1``, a trailing slash, an encoded one) can pass for one; it is open for the methods that its owner
+    takes, so that nobody else's route on it is.
 
     Args:
         app: what is protected.
         keys: accepted keys; with none at all the server is open.
-        public_paths: paths that need no key.
+        public: method and path of what needs no key.
     """
 
-    def __init__(self, app: ASGIApp, *, keys: Iterable[str], public_paths: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, *, keys: Iterable[str], public: frozenset[tuple[str, str]]) -> None:
         self._app = app
         self._digests = tuple(_digest(key.encode()) for key in keys)
-        self._public_paths = public_paths
+        self._public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or not self._digests or self._is_open(scope):
@@ -42,7 +43,7 @@ class Authentication:
             await send({"type": "websocket.close", "code": 1008, "reason": "no valid API key"})
 
     def _is_open(self, scope: Scope) -> bool:
-        if scope["type"] == "http" and route_path(scope) in self._public_paths:
+        if scope["type"] == "http" and (scope["method"], route_path(scope)) in self._public:
             return True
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(given) != 1:

@@ -81,7 +81,13 @@ class ErrorBarrier:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = False
+        started = client_left = False
+
+        async def noting_receive() -> Message:
+            nonlocal client_left
+            message = await receive()
+            client_left = client_left or message["type"] == "http.disconnect"
+            return message
 
         async def noting_send(message: Message) -> None:
             nonlocal started
@@ -89,15 +95,18 @@ class ErrorBarrier:
             await send(message)
 
         try:
-            await self._app(scope, receive, noting_send)
+            await self._app(scope, noting_receive, noting_send)
+            if not started and not client_left:
+                raise RuntimeError("nothing answered the request")
         except ClientDisconnect:
             return
-        except Exception as error:
+        except (Exception, SystemExit) as raised:  # a handler that asks for the end is answered like one that fails
+            error = raised if isinstance(raised, Exception) else RuntimeError("a handler asked the process to end")
             request_id = request_id_of(scope)
             if not isinstance(error, CorefwError):
                 logger.exception("request %s failed unexpectedly", request_id)
             if started:
-                raise  # the server below closes the connection, which tells the client that the answer is torn
+                raise error from None  # the server below closes the connection, which says that it is torn
             await error_response(error, request_id)(scope, receive, send)
 
 

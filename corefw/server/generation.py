@@ -8,20 +8,22 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from corefw.errors import ContextLengthError, EngineError, RequestError
 from corefw.frontend.merging import merge
+from corefw.interfaces.hooks.front_end import RequestSource
 from corefw.messages.outputs import FinishReason
 from corefw.messages.sampling import SamplingParams
-from corefw.server.observation import ObservedRequest
+from corefw.server.observation import ObservedRequest, RequestFacts
 from corefw.server.protocol.generation_fields import GenerationFields
 from corefw.server.request_id import clean_id
+from corefw.server.tags import check_tags
 
 if TYPE_CHECKING:
     from corefw.frontend.output_processor import GenerationUpdate
     from corefw.frontend.text_engine import Observer
-    from corefw.messages.request import EmbeddingSpan
+    from corefw.messages.request import EmbeddingSpan, PlainDict
     from corefw.server.state import ServerState
 
 __all__ = ["Generation", "off_loop"]
@@ -48,6 +50,8 @@ class Generation:
         created_s: Unix time, whole seconds.
         arrival_s: on the monotonic clock, for latencies.
         headers: of the HTTP request; they may name the span that this request's belongs to.
+        extra: data for plugins in the engine.
+        route: path of the route.
     """
 
     state: ServerState
@@ -58,6 +62,8 @@ class Generation:
     created_s: int
     arrival_s: float
     headers: Mapping[str, str] = field(default_factory=dict)
+    extra: PlainDict = field(default_factory=dict)
+    route: str = ""
 
     @classmethod
     def begin(
@@ -67,15 +73,20 @@ class Generation:
         params: SamplingParams,
         *,
         prefix: str,
+        route: str,
         headers: Mapping[str, str] | None = None,
     ) -> Generation:
         """Name the answer.
 
         Raises:
             NotFoundError: the model isn't served.
-            RequestError: a priority that would be ignored.
+            RequestError: a priority that would be ignored, data that no plugin takes, or tokens that one hides.
         """
-        if fields.priority and state.config.scheduler.scheduling_policy == _WITHOUT_PRIORITIES:
+        if fields.return_token_ids:
+            state.text.hooks.check_tokens_shown("return_token_ids")
+        scheduler = state.config.scheduler
+        order = scheduler.scheduling_order or scheduler.scheduling_policy
+        if fields.priority and order == _WITHOUT_PRIORITIES:
             raise RequestError(
                 f"priority has no effect with the scheduling policy {_WITHOUT_PRIORITIES!r} of this server; leave it "
                 "out, or start the server with a --scheduling-policy that heeds it",
@@ -87,10 +98,25 @@ class Generation:
             fields=fields,
             params=params,
             model=state.served_name(fields.model),
+            extra=state.text.hooks.extensions.checked(fields.extensions),
             id=f"{prefix}-{clean_id(fields.request_id) if fields.request_id else uuid.uuid4().hex}",
             created_s=int(time.time()),
             arrival_s=time.monotonic(),
             headers=headers or {},
+            route=route,
+        )
+
+    def source(
+        self, *, prompt: str | None = None, messages: Sequence[Mapping[str, Any]] | None = None
+    ) -> RequestSource:
+        """Where the request comes from, for plugins and figures: with a prompt's text, or a chat."""
+        return RequestSource(
+            route=self.route,
+            request_id=self.id,
+            model=self.model,
+            prompt=prompt,
+            messages=messages,
+            tags=check_tags(self.fields.metadata, param="metadata"),
         )
 
     def check_choices(self, num_prompts: int) -> None:
@@ -116,6 +142,7 @@ class Generation:
         prompts: Sequence[list[int]],
         params: Sequence[str],
         embeds: Sequence[Sequence[EmbeddingSpan]] | None = None,
+        sources: Sequence[RequestSource] | None = None,
     ) -> AsyncGenerator[tuple[int, GenerationUpdate], None]:
         """News of all choices; choice ``prompt * n + i`` is the i-th output of its prompt.
 
@@ -125,6 +152,7 @@ class Generation:
             prompts: token ids.
             params: where each prompt came from, for errors.
             embeds: of each prompt; None where none has any.
+            sources: of each prompt; None where nothing is known of their texts.
 
         Raises:
             RequestError: a prompt doesn't fit; nothing runs then.
@@ -134,20 +162,25 @@ class Generation:
         self.check_choices(len(prompts))
         num_bytes = self.params.n * sum(len(span.values.data) for spans in embeds or () for span in spans)
         with self.state.embeds_memory.held(num_bytes):
-            async with aclosing(self._updates(prompts, params, embeds)) as updates:
+            async with aclosing(self._updates(prompts, params, embeds, sources)) as updates:
                 async for choice, update in updates:
                     yield choice, update
 
     async def _updates(
-        self, prompts: Sequence[list[int]], params: Sequence[str], embeds: Sequence[Sequence[EmbeddingSpan]] | None
+        self,
+        prompts: Sequence[list[int]],
+        params: Sequence[str],
+        embeds: Sequence[Sequence[EmbeddingSpan]] | None,
+        sources: Sequence[RequestSource] | None,
     ) -> AsyncGenerator[tuple[int, GenerationUpdate], None]:
         n = self.params.n
-        figures = ObservedRequest(self, prompts)
+        source = self.source()
+        facts = RequestFacts(source=source, arrival_s=self.arrival_s, headers=self.headers)
+        figures = ObservedRequest(self.state, facts, self.params, prompts)
+        each = zip(prompts, params, embeds or [()] * len(prompts), sources or [source] * len(prompts), strict=True)
         streams = [
-            self._stream(ids, param, spans, figures.prompt(position))
-            for position, (ids, param, spans) in enumerate(
-                zip(prompts, params, embeds or [()] * len(prompts), strict=True)
-            )
+            self._stream(ids, param, spans, its_source, figures.prompt(position))
+            for position, (ids, param, spans, its_source) in enumerate(each)
         ]
         failure: Exception | None = None
         try:
@@ -165,7 +198,12 @@ class Generation:
                 await stream.aclose()
 
     def _stream(
-        self, prompt_ids: list[int], param: str, embeds: Sequence[EmbeddingSpan], observer: Observer
+        self,
+        prompt_ids: list[int],
+        param: str,
+        embeds: Sequence[EmbeddingSpan],
+        source: RequestSource,
+        observer: Observer,
     ) -> AsyncGenerator[GenerationUpdate, None]:
         try:
             stream = self.state.text.generate(
@@ -174,8 +212,10 @@ class Generation:
                 request_id=self.id,
                 priority=self.fields.priority or 0,
                 cache_salt=self.fields.cache_salt,
+                extra=self.extra,
                 prompt_embeds=embeds,
                 observer=observer,
+                source=source,
             )
         except ContextLengthError as error:
             raise ContextLengthError(error.message, param=error.param or param) from None

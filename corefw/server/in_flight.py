@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
+from typing import Protocol
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
@@ -11,6 +14,10 @@ from starlette.types import Receive
 from corefw.errors import RequestTimeoutError
 
 __all__ = ["InFlight", "RequestScope"]
+
+
+class _Scope(Protocol):
+    def interrupt(self, reason: Exception) -> None: ...
 
 
 class InFlight:
@@ -21,7 +28,7 @@ class InFlight:
     """
 
     def __init__(self, timeout_s: float | None = None) -> None:
-        self._scopes: set[RequestScope] = set()
+        self._scopes: set[_Scope] = set()
         self._timeout_s = timeout_s
 
     def __len__(self) -> int:
@@ -31,10 +38,37 @@ class InFlight:
         """A scope for the current task. The request's body must have been read."""
         return RequestScope(self._scopes, receive, self._timeout_s)
 
+    @contextmanager
+    def told(self, end: Callable[[Exception], None]) -> Iterator[None]:
+        """A block that no task is bound to: ``end`` gets the error, at most once, in place of an interruption."""
+        scope = _Told(end)
+        timer = None
+        if self._timeout_s is not None:
+            timer = asyncio.get_running_loop().call_later(
+                self._timeout_s, lambda: scope.interrupt(_took_too_long(self._timeout_s))
+            )
+        self._scopes.add(scope)
+        try:
+            yield
+        finally:
+            self._scopes.discard(scope)
+            if timer is not None:
+                timer.cancel()
+
     def stop(self, error: Exception) -> None:
         """Raise ``error`` in every scope."""
         for scope in tuple(self._scopes):
             scope.interrupt(error)
+
+
+class _Told:
+    def __init__(self, end: Callable[[Exception], None]) -> None:
+        self._end: Callable[[Exception], None] | None = end
+
+    def interrupt(self, reason: Exception) -> None:
+        end, self._end = self._end, None
+        if end is not None:
+            end(reason)
 
 
 class RequestScope:
@@ -46,7 +80,7 @@ class RequestScope:
         Exception: what ``InFlight.stop`` was given.
     """
 
-    def __init__(self, scopes: set[RequestScope], receive: Receive, timeout_s: float | None) -> None:
+    def __init__(self, scopes: set[_Scope], receive: Receive, timeout_s: float | None) -> None:
         self._scopes = scopes
         self._receive = receive
         self._timeout_s = timeout_s
@@ -85,10 +119,14 @@ class RequestScope:
             self._task.cancel()
 
     def _time_out(self) -> None:
-        limit = f"{self._timeout_s:g} s (--request-timeout)"
-        self.interrupt(RequestTimeoutError(f"the request took longer than {limit}; ask for less, or try again later"))
+        self.interrupt(_took_too_long(self._timeout_s))
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.interrupt(ClientDisconnect())
+
+
+def _took_too_long(timeout_s: float | None) -> RequestTimeoutError:
+    limit = f"{timeout_s:g} s (--request-timeout)"
+    return RequestTimeoutError(f"the request took longer than {limit}; ask for less, or try again later")

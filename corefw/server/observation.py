@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import corefw
+from corefw.interfaces.stat_logger import FinishedRequest
 from corefw.observability.metrics import Metrics
 from corefw.observability.metrics_log import log_stats
 from corefw.observability.tracing import RequestSpan, Tracing
@@ -15,18 +17,22 @@ from corefw.observability.tracing import RequestSpan, Tracing
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig, ServerConfig
     from corefw.config.runtime_plan import RuntimePlan
+    from corefw.interfaces.hooks.front_end import RequestSource
     from corefw.interfaces.server_state import ServedEngine
+    from corefw.messages.sampling import SamplingParams
     from corefw.observability.metrics_record import PromptRecord
-    from corefw.server.generation import Generation
+    from corefw.server.plugin_states import PluginStates
     from corefw.server.state import ServerState
 
-__all__ = ["ObservedRequest", "make_metrics", "make_tracing", "observing"]
+__all__ = ["ObservedRequest", "RequestFacts", "make_metrics", "make_tracing", "observing"]
 
 # A collector that doesn't answer must not hold up the end.
 _LAST_SPANS_S = 2.0
 
 
-def make_metrics(model: str, engine: ServedEngine, config: EngineConfig, server_config: ServerConfig) -> Metrics:
+def make_metrics(
+    model: str, engine: ServedEngine, config: EngineConfig, server_config: ServerConfig, plugins: PluginStates
+) -> Metrics:
     """The metrics of a server for one model."""
     plan = engine.plan
     return Metrics(
@@ -36,6 +42,7 @@ def make_metrics(model: str, engine: ServedEngine, config: EngineConfig, server_
         max_model_len=plan.max_model_len,
         info=_info(config, plan),
         cache_info=_cache_info(config, plan),
+        plugins=plugins.figures,
     )
 
 
@@ -49,21 +56,42 @@ def make_tracing(server_config: ServerConfig) -> Tracing | None:
     return None if endpoint is None else Tracing(endpoint)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestFacts:
+    """What figures and spans say of a request.
+
+    Attributes:
+        source: where it comes from; ``request_id`` is the answer's.
+        arrival_s: on the monotonic clock.
+        headers: they may name the span that the request's belongs to.
+    """
+
+    source: RequestSource
+    arrival_s: float
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
 class ObservedRequest:
     """Figures and span of one generation; what never ran because its request was wrong is in neither.
 
     Args:
-        generation: of the request.
+        state: of the server.
+        facts: of the request.
+        params: of the request.
         prompts: token ids.
     """
 
-    def __init__(self, generation: Generation, prompts: Sequence[Sequence[int]]) -> None:
-        state, params, arrival_s = generation.state, generation.params, generation.arrival_s
+    def __init__(
+        self, state: ServerState, facts: RequestFacts, params: SamplingParams, prompts: Sequence[Sequence[int]]
+    ) -> None:
+        self._source = facts.source
+        self._name, self._model = facts.source.request_id or "", facts.source.model or state.model_names[0]
+        self._stat_loggers = state.stat_loggers
         lengths = [len(ids) for ids in prompts]
-        self._record = state.metrics.record(lengths, params.n, params.max_tokens, arrival_s)
+        self._record = state.metrics.record(lengths, params.n, params.max_tokens, facts.arrival_s)
         self._span: RequestSpan | None = None
         if state.tracing is not None:
-            self._span = state.tracing.begin(generation.id, generation.model, params, generation.headers, arrival_s)
+            self._span = state.tracing.begin(self._name, self._model, params, facts.headers, facts.arrival_s)
 
     def prompt(self, position: int) -> PromptRecord:
         """What is told of one prompt's progress."""
@@ -74,11 +102,25 @@ class ObservedRequest:
         self._record.close("abort" if failure is None else "error")
         if self._span is not None:
             self._span.end(self._record.finished, num_prompt_tokens=self._record.num_prompt_tokens, error=failure)
+        if self._stat_loggers:
+            self._stat_loggers.finished(
+                FinishedRequest(
+                    request_id=self._name,
+                    model=self._model,
+                    route=self._source.route,
+                    tags=dict(self._source.tags),
+                    sequences=tuple(self._record.finished),
+                    error=None if failure is None else str(failure) or type(failure).__name__,
+                )
+            )
 
 
 @contextlib.asynccontextmanager
 async def observing(state: ServerState) -> AsyncGenerator[None, None]:
-    """A block in which the engine's state is logged; at its end the last spans go out."""
+    """A block in which the engine's state is logged, the plugins' states first; at its end the last spans go out."""
+    await state.plugin_states.refresh()
+    state.plugin_states.log()
+    state.stat_loggers.start()
     log = None
     if not state.server_config.disable_log_stats:
         log = asyncio.create_task(log_stats(lambda: state.engine.stats), name="stats-log")
@@ -89,6 +131,7 @@ async def observing(state: ServerState) -> AsyncGenerator[None, None]:
             log.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await log
+        await state.stat_loggers.stop()
         if state.tracing is not None:
             await asyncio.to_thread(state.tracing.shutdown, _LAST_SPANS_S)
 

@@ -11,6 +11,7 @@ from starlette.requests import Request
 import corefw
 from corefw.errors import PluginError
 from corefw.interfaces.endpoint import Endpoint
+from corefw.server.mounting import is_builtin, prefix_of
 from corefw.server.openapi import answer_schemas, error_answer
 from corefw.server.protocol.answers import ErrorBody
 
@@ -45,18 +46,20 @@ class ApiDocument:
     Args:
         endpoints: those that are served.
         has_key: whether clients need a key.
+        overriding: names of plugins whose routes stand before the core's.
 
     Raises:
         PluginError: two endpoints describe one operation, or give one schema's name two meanings.
     """
 
-    def __init__(self, endpoints: Sequence[Endpoint], *, has_key: bool) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint], *, has_key: bool, overriding: Sequence[str] = ()) -> None:
         self._paths: dict[str, dict[str, Any]] = {}
         self._schemas: dict[str, Any] = answer_schemas(ErrorBody)
         self._schema_owners = dict.fromkeys(self._schemas, "the server")
+        self._owners: dict[tuple[str, str], str] = {}
         self._has_key = has_key
-        for endpoint in endpoints:
-            self._add(endpoint)
+        for endpoint in sorted(endpoints, key=lambda each: is_builtin(each) or each.name not in overriding):
+            self._add(endpoint, overriding)
 
     def under(self, root_path: str) -> dict[str, Any]:
         """The document as clients see it that reach the server under ``root_path``."""
@@ -71,17 +74,21 @@ class ApiDocument:
             "components": components,
         }
 
-    def _add(self, endpoint: Endpoint) -> None:
+    def _add(self, endpoint: Endpoint, overriding: Sequence[str]) -> None:
         described = copy.deepcopy(dict(endpoint.openapi()))
         for name, schema in described.get("components", {}).get("schemas", {}).items():
             owner = self._schema_owners.setdefault(name, endpoint.name)
             if self._schemas.setdefault(name, schema) != schema:
                 raise PluginError(f"endpoints {owner!r} and {endpoint.name!r} describe different schemas as {name!r}")
-        for path, operations in described.get("paths", {}).items():
+        prefix = prefix_of(endpoint)
+        for path, operations in ((prefix + path, each) for path, each in described.get("paths", {}).items()):
             known = self._paths.setdefault(path, {})
             for method, operation in operations.items():
+                if method in known and is_builtin(endpoint) and self._owners[path, method] in overriding:
+                    continue
                 if method in known:
                     raise PluginError(f"endpoint {endpoint.name!r} describes {method.upper()} {path} a second time")
+                self._owners[path, method] = endpoint.name
                 known[method] = self._complete(operation, endpoint, is_open=path in endpoint.public_paths)
 
     def _complete(self, operation: Mapping[str, Any], endpoint: Endpoint, *, is_open: bool) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from corefw.observability.logging import get_logger
 from corefw.server.app import create_app
 from corefw.server.http_protocol import STOPPING, BoundedHttpProtocol, Deadlines
 from corefw.server.listener import Listener
+from corefw.server.protocol_servers import ProtocolServers
 from corefw.server.ready_line import announce
 from corefw.server.state import ServerState
 from corefw.server.tls import tls_context
@@ -29,6 +30,7 @@ from corefw.server.tls import tls_context
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig, ServerConfig
     from corefw.engine.async_engine import AsyncEngine
+    from corefw.frontend.io_processing import IOProcessing
     from corefw.frontend.renderer import Renderer
     from corefw.observability.tracing import Tracing
     from corefw.plugin_system.manager import PluginManager
@@ -53,6 +55,7 @@ async def run_server(
     listener: Listener,
     started_s: float,
     tracing: Tracing | None = None,
+    processing: IOProcessing | None = None,
 ) -> int:
     """Serve ``engine`` with all allowed endpoints until a signal; returns the exit status.
 
@@ -63,15 +66,16 @@ async def run_server(
     try:
         state = ServerState.build(
             engine=engine,
-            text=TextEngine(engine, renderer, config.frontend.stream_interval),
+            text=TextEngine(engine, renderer, config.frontend.stream_interval, renderer.hooks),
             renderer=renderer,
             plugins=plugins,
             config=config,
             server_config=server_config,
             started_s=started_s,
             tracing=tracing,
+            processing=processing,
         )
-        app = create_app(state, [plugin.value() for plugin in plugins.load_all("endpoint_plugins")])
+        app = create_app(state, [plugin.create() for plugin in plugins.load_all("endpoint_plugins")])
     except BaseException:
         await engine.shutdown()
         raise
@@ -138,6 +142,7 @@ class HttpServer(uvicorn.Server):
         self.config.load()
         self.config.ssl = tls_context(server_config)
         self._state: ServerState = app.state.corefw
+        self._protocol_servers: ProtocolServers = app.state.protocol_servers
         self._drain_s = server_config.shutdown_timeout
         self._listener = listener
         self._dead_since_s: float | None = None
@@ -162,6 +167,7 @@ class HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain."""
         self._listener.remove_file()
+        self._protocol_servers.begin_stop()
         loop = asyncio.get_running_loop()
         num_running = len(self._state.in_flight)
         drain_s = 0.0 if self.force_exit else self._drain_s

@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from corefw.errors import NotFoundError
 from corefw.frontend.sampling_defaults import SamplingDefaults
+from corefw.interfaces.engine_client import EngineClient
 from corefw.interfaces.server_state import ServedEngine
 from corefw.observability.metrics import Metrics
 from corefw.observability.tracing import Tracing
@@ -16,9 +17,13 @@ from corefw.server.admission import Admission
 from corefw.server.embeds_memory import EmbedsMemory
 from corefw.server.in_flight import InFlight
 from corefw.server.observation import make_metrics
+from corefw.server.plugin_client import PluginClient
+from corefw.server.plugin_states import PluginStates
+from corefw.server.stat_loggers import StatLoggers
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig, ServerConfig
+    from corefw.frontend.io_processing import IOProcessing
     from corefw.frontend.renderer import Renderer
     from corefw.frontend.text_engine import TextEngine
     from corefw.plugin_system.manager import PluginManager
@@ -42,7 +47,9 @@ class ServerState:
         text: generates text updates, within the admission limit.
         renderer: turns texts and messages into token ids.
         plugins: for the report; None where there is no manager.
+        plugin_states: what plugins have become, in this process and in the core.
         metrics: this server's own.
+        stat_loggers: of plugins.
         model_names: names under which the model is served, the first is the one told to clients.
         tasks: what the model can do.
         started_s: ``time.time()`` of the start.
@@ -51,6 +58,7 @@ class ServerState:
         embeds_memory: room for prompts given as embeddings.
         sampling_defaults: what the model says where a request is silent.
         tracing: what makes spans; None where they aren't wanted.
+        processing: the IO processor; None where there is none.
     """
 
     config: EngineConfig
@@ -59,7 +67,9 @@ class ServerState:
     text: TextEngine
     renderer: Renderer
     plugins: PluginManager | None
+    plugin_states: PluginStates
     metrics: Metrics
+    stat_loggers: StatLoggers
     model_names: tuple[str, ...]
     started_s: float
     tasks: frozenset[str] = TASKS
@@ -68,6 +78,7 @@ class ServerState:
     embeds_memory: EmbedsMemory
     sampling_defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
     tracing: Tracing | None = None
+    processing: IOProcessing | None = None
 
     @classmethod
     def build(
@@ -81,14 +92,17 @@ class ServerState:
         server_config: ServerConfig,
         started_s: float,
         tracing: Tracing | None = None,
+        processing: IOProcessing | None = None,
     ) -> ServerState:
         """The state of a server for one model.
 
         Raises:
             ConfigError: the model's own sampling defaults are unusable.
+            PluginError: a stat logger that was named can't be made.
         """
         names = config.model.served_model_name or (config.model.model,)
         admission = Admission(server_config.max_concurrent_requests)
+        plugin_states = PluginStates(plugins, engine)
         return cls(
             config=config,
             server_config=server_config,
@@ -96,10 +110,13 @@ class ServerState:
             text=text.limited_by(admission),
             renderer=renderer,
             plugins=plugins,
-            metrics=make_metrics(names[0], engine, config, server_config),
+            plugin_states=plugin_states,
+            metrics=make_metrics(names[0], engine, config, server_config, plugin_states),
+            stat_loggers=StatLoggers.collect(plugins, config, lambda: engine.stats),
             tracing=tracing,
             model_names=names,
             started_s=started_s,
+            processing=processing,
             in_flight=InFlight(server_config.request_timeout),
             admission=admission,
             embeds_memory=EmbedsMemory(server_config.total_body_bytes),
@@ -107,9 +124,19 @@ class ServerState:
         )
 
     @property
+    def client(self) -> EngineClient:
+        """The engine for what plugins generate."""
+        return PluginClient(self)
+
+    @property
     def num_token_ids(self) -> int:
         """Token ids that clients may send are below: those that tokenizer and model both know."""
         return min(self.renderer.tokenizer.vocab_size, self.config.model_info.vocab_size)
+
+    @property
+    def modalities(self) -> frozenset[str]:
+        """What chats may have besides text."""
+        return frozenset() if self.processing is None else self.processing.modalities
 
     def served_name(self, asked: str | None) -> str:
         """The model's name as the client asked for it; a client that names none gets the served one.

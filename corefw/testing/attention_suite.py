@@ -11,13 +11,16 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 from corefw.interfaces.attention import AttentionBackend, AttentionBatch, AttentionLayerSpec, AttentionRequest
 from corefw.interfaces.kv_cache import FullAttentionSpec
+from corefw.testing.suite import NotChecked, PluginSuite
 
 __all__ = [
+    "AttentionBackendSuite",
     "Sequence3",
     "check_backend",
     "check_batch_invariance",
@@ -328,3 +331,60 @@ def check_backend(backend: type[AttentionBackend], *, seed: int = 0) -> None:
             asked = _request(dtype_name, layer.head_size, layer.sliding_window, layer.soft_cap, invariant=True)
             if backend.capabilities.supports(asked) is None:
                 check_batch_invariance(backend, layer, dtype, seed=seed)
+
+
+class AttentionBackendSuite(PluginSuite):
+    """For ``corefw.attention_backends``: what is declared for a CPU is computed there."""
+
+    plugin: ClassVar[type[AttentionBackend]]
+    group = "attention_backends"
+    torch_free = False
+
+    def test_it_declares_what_it_can_do(self) -> None:
+        capabilities = self.plugin.capabilities
+        assert capabilities.device_types
+        assert capabilities.dtypes
+        assert capabilities.kv_dtypes
+        assert not capabilities.block_sizes or capabilities.default_block_size in capabilities.block_sizes
+        assert capabilities.block_sizes == tuple(sorted(capabilities.block_sizes)), "block_sizes don't rise"
+
+    def test_its_pages_have_room_for_what_it_stores(self) -> None:
+        for _, layer in self._cases():
+            dtype = sorted(self.plugin.capabilities.dtypes)[0]
+            spec = FullAttentionSpec(
+                block_size=self.plugin.capabilities.default_block_size,
+                num_kv_heads=layer.num_kv_heads,
+                head_size=layer.head_size,
+                dtype=dtype,
+            )
+            view = self.plugin.page_view(spec)
+            assert len(view.shape) == len(view.strides)
+            last = sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
+            itemsize = getattr(torch, dtype).itemsize
+            assert (last + 1) * itemsize + view.extra_bytes <= spec.page_bytes, f"its page needs more than {spec}"
+
+    def test_results_are_those_of_the_definition(self) -> None:
+        for dtype, layer in self._cases():
+            check_matches_reference(self.plugin, layer, dtype)
+
+    def test_padding_changes_nothing(self) -> None:
+        for dtype, layer in self._cases():
+            check_padding(self.plugin, layer, dtype)
+
+    def test_blocks_behind_the_window_may_be_gone(self) -> None:
+        for dtype, layer in self._cases():
+            if layer.sliding_window is not None:
+                check_forgotten_blocks(self.plugin, layer, dtype, lengths=(40, 150))
+
+    def test_what_it_calls_batch_invariant_is(self) -> None:
+        for dtype, layer in self._cases():
+            name = str(dtype).removeprefix("torch.")
+            asked = _request(name, layer.head_size, layer.sliding_window, layer.soft_cap, invariant=True)
+            if self.plugin.capabilities.supports(asked) is None:
+                check_batch_invariance(self.plugin, layer, dtype)
+
+    def _cases(self) -> Iterator[tuple[torch.dtype, AttentionLayerSpec]]:
+        if "cpu" not in self.plugin.capabilities.device_types:
+            raise NotChecked(f"its kernels run on {', '.join(sorted(self.plugin.capabilities.device_types))} alone")
+        for name in sorted(self.plugin.capabilities.dtypes):
+            yield from ((getattr(torch, name), layer) for layer in layers_to_check(self.plugin, name))

@@ -111,7 +111,13 @@ class FakeExecutor(Executor):
 
     def collective_rpc(self, method: str, *args: Any) -> list[Any]:
         del args
-        return [{"held": sorted(self._held)}[method]]
+        answers: dict[str, Any] = {
+            "held": sorted(self._held),
+            "kv_handshake": None,
+            "plugin_calls": [],
+            "take_events": ([], 0),
+        }
+        return [answers[method]]
 
     def shutdown(self) -> None:
         self._held.clear()

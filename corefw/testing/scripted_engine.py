@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from corefw.config.runtime_plan import RuntimePlan
+from corefw.engine.event_subscription import EventSubscription
 from corefw.errors import EngineDeadError
 from corefw.messages.arrays import Array
 from corefw.messages.outputs import EngineCoreOutput, FinishReason, PositionLogprobs, PromptLogprobs, SchedulerStats
@@ -57,6 +58,7 @@ class ScriptedEngine:
         requests: every request, in the order of submission.
         aborted: ids of requests that were aborted while they ran.
         calls: (method, arguments) of every ``call``.
+        subscriptions: who reads events, by ``subscribe``.
         call_results: answers of ``call`` by method; None for others.
         death: set by ``die``.
     """
@@ -86,6 +88,7 @@ class ScriptedEngine:
         self.requests: list[EngineCoreRequest] = []
         self.aborted: list[str] = []
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.subscriptions: list[EventSubscription] = []
         self.call_results: dict[str, Any] = {}
         self.running: dict[str, ScriptedStream] = {}
         self.num_generated_tokens = 0
@@ -121,6 +124,17 @@ class ScriptedEngine:
             raise self.death
         self.calls.append((method, args))
         return self.call_results.get(method)
+
+    async def call_plugin(self, name: str, *args: Any, timeout_s: float = 30.0) -> Any:
+        """Record a call of a plugin's function and answer it from ``call_results``."""
+        del timeout_s
+        return await self.call(name, *args)
+
+    def subscribe(self, *topics: str) -> EventSubscription:
+        """Events of plugins; a test puts them into ``subscriptions``."""
+        subscription = EventSubscription(topics, self.subscriptions.remove)
+        self.subscriptions.append(subscription)
+        return subscription
 
     async def shutdown(self, drain_s: float = 0.0) -> None:
         """Abort what still runs."""

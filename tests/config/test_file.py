@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import textwrap
 import time
 from pathlib import Path
 
 import pytest
 
-from corefw.config.file import read_settings
+from corefw.config.file import FileSetting, read_settings
 from corefw.errors import ConfigError
 
 
@@ -28,6 +29,16 @@ def test_keys_are_read_with_their_lines(file: Path) -> None:
         ("kv-events", True),
     ]
     assert found[1].place == f"{file}, line 4"
+
+
+def test_plugins_have_sections_and_beside_them_the_allowlist(file: Path) -> None:
+    file.write_text("port: 1\nplugins:\n  allow: +mine\n  mine:\n    a-b: 2\n    table: {x: [1.5, {y: true}]}\n")
+    assert read_settings(file) == (
+        FileSetting(f"{file}, line 1", "port", 1),
+        FileSetting(f"{file}, line 3", "plugins", "+mine"),
+        FileSetting(f"{file}, line 5", "a-b", 2, "mine"),
+        FileSetting(f"{file}, line 6", "table", {"x": [1.5, {"y": True}]}, "mine"),
+    )
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
@@ -52,7 +63,12 @@ _LAUGHS = "a: &a [x, x]\n" + "".join(
         ("a: 1\n---\nb: 2\n", "isn't YAML"),
         ("port: \x00\n", "isn't YAML"),
         ("server:\n  port: 1\n", "line 1: server must be a text, a number"),
-        ("plugins:\n  mine: {a: 1}\n", "plugins have no sections of their own yet"),
+        ("plugins:\n  mine: 1\n", "line 2: plugins.mine must be a mapping of the plugin's settings"),
+        ("plugins:\n  mine: {a: 1, a: 2}\n", "line 2: plugins.mine.a is there already"),
+        ("plugins:\n  mine: {a: {b: null}}\n", "plugins.mine.a.b has no value"),
+        ("plugins:\n  ? [a]\n  : 1\n", "plugins has a key that isn't a name"),
+        ("plugins:\n  mine:\n" + textwrap.indent(_LAUGHS, "    "), "plugins have more than 10000 values"),
+        ("plugins:\n  mine: {a: &a [*a]}\n", "nested too deeply"),
         ("api-key: [[a]]\n", "api-key must be a text"),
         ("port:\n", "port has no value; leave the line out"),
         ("seed: 2026-01-01\n", "write a text in quotes"),

@@ -165,6 +165,20 @@ def test_workers_that_are_gone_end_the_core_and_not_a_request(engine: LLMEngine)
         engine.step()
 
 
+def test_workers_that_fail_in_every_step_end_the_core(engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("always")
+
+    monkeypatch.setattr(WatchedExecutor.latest, "execute_model", fail)
+    engine.add_request(request("a"))
+    (output,) = engine.step()
+    assert output.finish_reason is FinishReason.ERROR
+    for _ in range(2):
+        assert engine.step() == []
+    with pytest.raises(EngineDeadError, match="3 times in a row"):
+        engine.step()
+
+
 def test_a_worker_that_dies_between_steps_makes_the_next_step_raise(engine: LLMEngine) -> None:
     reasons: list[str] = []
     engine.core.on_failure(reasons.append)
@@ -182,7 +196,7 @@ def test_calls_give_plain_data(engine: LLMEngine) -> None:
     assert engine.core.call("stats")["num_generation_tokens"] == 5
     assert engine.core.call("reset_prefix_cache") is True
     assert {"group": "schedulers", "name": "default"}.items() <= next(
-        plugin for plugin in engine.core.call("plugins") if plugin["group"] == "schedulers"
+        plugin for plugin in engine.core.call("plugins")["plugins"] if plugin["group"] == "schedulers"
     ).items()
 
 

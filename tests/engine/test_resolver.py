@@ -91,6 +91,9 @@ class Plugins:
             return tuple(LoadedPlugin(kind.name, owner, kind) for owner, kind in self.platforms)
         return (LoadedPlugin("memory", "corefw", {"model_sources": Source, "model_loaders": Loader}[group]),)
 
+    def collect(self, *_: object) -> tuple[()]:
+        return ()
+
     def record(self, selection: Selection) -> None:
         self.selections.append(selection)
 
@@ -100,6 +103,30 @@ class Plugins:
 
 def resolve(plugins: Any = None, **keywords: object) -> Any:
     return resolve_config(UserArgs.from_keywords(**{"model": "mem:bfloat16", **keywords}), plugins or Plugins())
+
+
+@pytest.mark.parametrize("method", ["propose", "dtypes"])
+@pytest.mark.parametrize(("answer", "why"), [(KeyError("table"), "KeyError: 'table'"), (None, "it returned NoneType")])
+def test_a_platform_that_raises_or_answers_nonsense_is_named(method: str, answer: Any, why: str) -> None:
+    def answering(*_: object, **__: object) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    answering.__name__ = method
+    wrong = type("Wrong", (Device,), {"name": "wrong", method: answering})
+    with pytest.raises(PluginError, match=f"platform 'wrong' failed in {method}: {why}"):
+        resolve(Plugins(("mine", wrong)))
+
+
+@pytest.mark.parametrize(("kind", "method"), [(Source, "resolve"), (Loader, "read_info")])
+def test_a_source_or_loader_that_raises_is_named(kind: type, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise KeyError("table")
+
+    monkeypatch.setattr(kind, method, failing)
+    with pytest.raises(PluginError, match=f"model {kind.__name__.lower()} '.*' failed in failing: KeyError: 'table'"):
+        resolve()
 
 
 def test_a_proposal_changes_a_default_and_keeps_its_reason() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,3 +75,10 @@ async def test_the_text_engine_paces_what_it_gives(
     found = [update async for update in TextEngine(engine, small_renderer, stream_interval=2).generate([5], params)]
     assert [update.text for update in found] == texts
     assert found[-1].finish_reason is FinishReason.LENGTH
+
+
+def test_what_plugins_sent_is_joined_with_the_updates() -> None:
+    pacing = UpdatePacing(RequestOutputKind.FINAL_ONLY)
+    updates = [dataclasses.replace(_update([97 + i], i == 2), extra={"mine": {"states": [i]}}) for i in range(3)]
+    (last,) = [due for update in updates if (due := pacing.take(update)) is not None]
+    assert last.extra == {"mine": {"states": [0, 1, 2]}}

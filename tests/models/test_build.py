@@ -70,6 +70,7 @@ def test_a_model_is_built_from_files_by_plugins_alone(directory: Path, plugins: 
     assert build.attention_backend is TorchAttention
     assert build.batch_invariant is (dtype == "float32")
     assert {s.chosen for s in build.binder.selections} == {"torch"}
+    assert [s.chosen for s in plugins.selections if s.what == "model"][-1] == "LlamaForCausalLM"
     assert not model.training
     assert {p.dtype for p in model.parameters()} == {getattr(torch, dtype)}
     logits = PagedLoop(model, build).step({0: [1, 2, 3], 1: [4]})

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,12 +7,12 @@ from hypothesis import strategies as st
 from corefw.errors import ConfigError
 from corefw.plugin_system.allowlist import Allowlist, Mode
 from corefw.plugin_system.discovery import FoundPlugin
+from corefw.plugin_system.groups import GROUPS, DefaultPolicy, Group
 from corefw.plugin_system.verdicts import State, Verdict, judge
 
 
 def found(full_name: str, group: str, value: str = "module:Class", api_version: str | None = None) -> FoundPlugin:
     distribution, _, name = full_name.partition("/")
-    entry_point = EntryPoint(name=name, value=value, group=f"corefw.{group}")
     return FoundPlugin(
         group=group,
         name=name,
@@ -22,7 +20,6 @@ def found(full_name: str, group: str, value: str = "module:Class", api_version: 
         distribution=distribution,
         version="1.0",
         api_version=api_version,
-        entry_point=entry_point,
     )
 
 
@@ -104,7 +101,9 @@ def test_plain_and_signed_entries_do_not_mix(text: str) -> None:
         Allowlist.parse(text, "VLLM_PLUGINS")
 
 
-@pytest.mark.parametrize("text", ["*", "/x", "a/", "a/b/c", "+", "a:", ":a", "x*", "*/x", "general_plugins:*"])
+@pytest.mark.parametrize(
+    "text", ["*", "/x", "a/", "a/b/c", "+", "a:", ":a", "x*", "*/x", "general_plugins:*", "+-npu", "-+npu", "--npu"]
+)
 def test_an_entry_of_no_known_form_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="VLLM_PLUGINS"):
         Allowlist.parse(text, "VLLM_PLUGINS")
@@ -129,6 +128,12 @@ def test_a_name_that_matches_nothing_names_the_nearest(text: str, nearest: str) 
     (complaint,) = Allowlist.parse(text, "--plugins").complaints(INSTALLED)
     assert "matches no installed plugin" in complaint
     assert nearest in complaint.partition("did you mean")[2]
+
+
+def test_adding_what_is_removed_again_is_a_complaint() -> None:
+    (complaint,) = Allowlist.parse("+npu,-acme/npu", "--plugins").complaints(INSTALLED)
+    assert complaint == "--plugins adds 'npu' and removes it again; leave one of both out"
+    assert Allowlist.parse("+acme/*,-npu", "--plugins").complaints(INSTALLED) == ()
 
 
 def test_taking_out_a_built_in_is_a_complaint() -> None:
@@ -182,7 +187,7 @@ def test_a_plugin_of_an_unknown_group_is_incompatible_and_names_the_nearest() ->
     assert "did you mean platform_plugins" in verdict.reason
 
 
-@pytest.mark.parametrize("declared", ["v2", "v0", "vx", "later"])
+@pytest.mark.parametrize("declared", ["v2", "v0", "vx", "later", "v2:v9", "v2:v1", "v1:", "v1.v2"])
 def test_a_declared_version_out_of_range_is_incompatible(declared: str) -> None:
     plugin = found("acme/npu", "platform_plugins", api_version=declared)
     assert verdicts(None, (plugin,))["acme/npu"].state is State.INCOMPATIBLE
@@ -190,13 +195,77 @@ def test_a_declared_version_out_of_range_is_incompatible(declared: str) -> None:
     assert "incompatible" in problem
 
 
-def test_a_declared_version_in_range_is_found() -> None:
-    plugin = found("acme/npu", "platform_plugins", api_version="v1")
+@pytest.mark.parametrize("declared", ["v1", "1", "v1:v2", "v0:v1", "1:3"])
+def test_a_declared_range_with_an_accepted_version_is_found(declared: str) -> None:
+    plugin = found("acme/npu", "platform_plugins", api_version=declared)
     assert verdicts(None, (plugin,))["acme/npu"].state is State.FOUND
 
 
-def test_a_plugin_of_a_reserved_group_says_that_it_has_no_effect() -> None:
-    assert "without effect" in verdicts(None, (found("acme/p", "proposers"),))["acme/p"].reason
+USED = [group for group in GROUPS if not group.reserved]
+
+
+def world(group: str) -> tuple[FoundPlugin, ...]:
+    """A built-in, two plugins of one distribution, one of another, and one of another group, all in use."""
+    elsewhere = next(other.name for other in USED if other.name != group)
+    return (
+        found("corefw/own", group),
+        found("acme/a", group),
+        found("acme/b", group),
+        found("zeta/c", group),
+        found("zeta/a", elsewhere),
+    )
+
+
+@pytest.mark.parametrize("group", USED, ids=lambda group: group.name)
+@pytest.mark.parametrize(
+    ("text", "where_allowed", "where_denied"),
+    [
+        (None, "abc", ""),
+        ("", "", ""),
+        ("own", "", ""),
+        ("a", "a", "a"),
+        ("acme/a", "a", "a"),
+        ("acme/*", "ab", "ab"),
+        ("GROUP:a", "a", "a"),
+        ("corefw.GROUP:c", "c", "c"),
+        ("GROUP:acme/b", "b", "b"),
+        (" a , zeta/c ", "ac", "ac"),
+        ("+a", "abc", "a"),
+        ("+acme/*,+GROUP:c", "abc", "abc"),
+        ("-a", "bc", ""),
+        ("-acme/*", "c", ""),
+        ("-GROUP:c, +acme/b", "ab", "b"),
+    ],
+)
+def test_every_form_means_the_same_in_every_group(
+    group: Group, text: str | None, where_allowed: str, where_denied: str
+) -> None:
+    plugins = world(group.name)
+    allowlist = Allowlist.parse(text and text.replace("GROUP", group.name), "--plugins")
+    judged, problems = judge(plugins, allowlist)
+    here = {v.plugin.name for v in judged if v.allowed and v.plugin.group == group.name}
+    assert here == {"own", *(where_denied if group.policy is DefaultPolicy.DENY else where_allowed)}
+    assert (problems, allowlist.complaints(plugins)) == ((), ())
+
+
+RESERVED = [group.name for group in GROUPS if group.reserved]
+
+
+@pytest.mark.parametrize("group", RESERVED)
+def test_a_plugin_of_a_reserved_group_is_unavailable_and_cannot_be_asked_for(group: str) -> None:
+    plugin = found("acme/p", group)
+    verdict = verdicts(None, (plugin,))["acme/p"]
+    assert (verdict.state, verdict.allowed) == (State.UNAVAILABLE, False)
+    assert f"group {group} is reserved" in verdict.reason
+    for text in ("p", "+acme/p", f"{group}:p"):
+        (problem,) = judge((plugin,), Allowlist.parse(text, "--plugins"))[1]
+        assert f"acme/p was asked for in --plugins, but is unavailable: the group {group} is reserved" in problem
+
+
+def test_an_entry_that_means_other_plugins_too_may_name_a_reserved_one() -> None:
+    plugins = (found("acme/p", "platform_plugins"), found("acme/p", RESERVED[0]))
+    for text in ("p", "acme/*"):
+        assert judge(plugins, Allowlist.parse(text, "--plugins"))[1] == ()
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)

@@ -59,3 +59,16 @@ def test_a_declared_interface_version_is_read_without_importing(site: Site) -> N
     site.metadata("corefw-sample-future", "1.0", groups)
     (plugin,) = _external(find_plugins())
     assert (plugin.group, plugin.api_version) == ("platform_plugins", "v7")
+
+
+def test_plugins_of_a_group_go_by_priority_before_they_go_by_name(site: Site) -> None:
+    plugins = {name: f"thing:{name}" for name in ("a", "b", "c", "d")}
+    for distribution, priorities in (
+        ("corefw-sample-one", {"c": "p7", "d": "p60"}),
+        ("corefw-sample-two", {"b": "p0"}),
+    ):
+        named = {f"{name}_{distribution[-3:]}": value for name, value in plugins.items()}
+        stated = {f"{name}_{distribution[-3:]}": value for name, value in priorities.items()}
+        site.metadata(distribution, "1.0", {"corefw.general_plugins": named, "corefw.priorities": stated})
+    names = [plugin.name for plugin in _external(find_plugins())]
+    assert names == ["c_one", "a_one", "a_two", "b_one", "b_two", "c_two", "d_two", "d_one"]

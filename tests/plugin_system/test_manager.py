@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+from collections.abc import Callable
 
 import pytest
 
@@ -177,7 +178,8 @@ def test_general_plugins_load_once_and_hooks_hear_it_once_per_process(site: Site
     log = site.path / "log"
     code = PREPARE + (
         "import os; from corefw_sample_general import registrar;"
-        "m = PluginManager.discover(); names = [[p.name for p in m.load_general('worker')] for _ in range(3)];"
+        "m = PluginManager.discover();"
+        "names = [[p.name for p in m.load_general('worker') if 'sample' in p.distribution] for _ in range(3)];"
         "print(json.dumps([os.getpid(), names, registrar.CALLS]))"
     )
     pids = set()
@@ -211,7 +213,8 @@ def test_a_broken_general_plugin_is_failed_with_the_reason(site: Site, name: str
     done = site.run(PREPARE + named)
     assert done.returncode != 0
     assert reason in done.stderr
-    by_default = site.run(PREPARE + "print([p.name for p in PluginManager.discover().load_general('cli')])")
+    loaded = "[p.name for p in PluginManager.discover().load_general('cli') if 'sample' in p.distribution]"
+    by_default = site.run(PREPARE + f"print({loaded})")
     assert (by_default.returncode, by_default.stdout.strip()) == (0, "[]")
     assert reason in by_default.stderr
 
@@ -270,3 +273,48 @@ def test_an_incompatible_plugin_is_a_warning_and_an_error_under_strict(
     assert "corefw-sample-typo/npu (platform_plugin): incompatible" in caplog.text
     with pytest.raises(PluginError, match="incompatible"):
         PluginManager.discover(policy="strict")
+
+
+def test_the_digest_is_the_same_in_every_process_and_differs_with_the_set(site: Site) -> None:
+    site.install("platform")
+    manager = PluginManager.discover("toy")
+    code = PREPARE + "print(PluginManager.discover('toy').digest())"
+    assert site.output(code) == manager.digest() == PluginManager.from_resolved(manager.resolved()).digest()
+    assert PluginManager.discover("").digest() != manager.digest()
+    changed = [dataclasses.replace(p, named=not p.named) for p in manager.resolved()]
+    assert PluginManager.from_resolved(changed).digest() == manager.digest()
+
+
+def test_a_plugin_of_a_reserved_group_cannot_be_asked_for(site: Site) -> None:
+    site.install("broken")
+    reason = "unavailable: the group proposers is reserved"
+    with pytest.raises(PluginError, match=reason):
+        PluginManager.discover().get("proposers", "too_early", setting="--proposer")
+    with pytest.raises(PluginError, match=reason):
+        PluginManager.discover("too_early")
+    assert PluginManager.discover().names("proposers") == ()
+
+
+def test_a_range_of_other_versions_is_incompatible_before_anything_is_imported(site: Site) -> None:
+    site.install("broken")
+    with pytest.raises(PluginError, match="written for version 7 to 9 of model_loaders, this corefw accepts 1"):
+        PluginManager.discover("from_a_later_range")
+
+
+def test_one_name_in_two_distributions_is_told_once_both_may_load(site: Site) -> None:
+    site.install("broken")
+    site.install("endpoint")
+    assert "echo" not in PluginManager.discover().names("endpoint_plugins")
+    with pytest.raises(PluginError, match=r"2 plugins of endpoint_plugins are called 'echo'"):
+        PluginManager.discover("echo")
+
+
+def test_a_hook_module_may_have_imported_specifications(site: Site, write_module: Callable[[str, str], None]) -> None:
+    source = (
+        "from corefw.interfaces.hooks.http import *\n"
+        "from corefw.sdk.plugins import hookimpl\n\n\n@hookimpl\ndef corefw_loaded(process):\n    print(process)\n"
+    )
+    write_module("star", source)
+    site.metadata("star", "1", {"corefw.general_plugins": {"star": "star"}})
+    code = PREPARE + "print([p.name for p in PluginManager.discover('star').load_general('cli')])"
+    assert site.output(code) == "['star']"

@@ -28,7 +28,9 @@ def module_name(path: Path) -> str:
 
 def text_files() -> Iterator[Path]:
     """Every text file that belongs to the project."""
-    yield from (path for path in ROOT.iterdir() if path.is_file() and path.suffix in _SUFFIXES)
+    for path in ROOT.iterdir():  # .git is a file in a linked worktree
+        if path.is_file() and path.suffix in _SUFFIXES and path.name != ".git":
+            yield path
     for folder in _FOLDERS:
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and path.suffix in _SUFFIXES and "__pycache__" not in path.parts:

@@ -15,7 +15,10 @@ from tests.policy.flags import parsers
 from tests.policy.sources import ROOT
 
 _PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_PLUGIN_PAGES = sorted((ROOT / "docs" / "plugins").glob("*.md"))
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# What has a dot is of a plugin's own section: ``--house.limit``.
+_FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*(?![a-z0-9-]|\.[a-z])")
 _SHELL = {"", "sh", "bash", "shell", "console"}
 _MODULES = {name: module for name, module, _ in _COMMANDS}
 # Flags of other programs that the documents speak of: vLLM's.
@@ -24,7 +27,7 @@ _OTHERS = {"--disable-hybrid-kv-cache-manager"}
 
 def _commands() -> Iterator[tuple[str, list[str]]]:
     """Page and words of each command line. Where lines begin with ``$``, the others are output."""
-    for page in _PAGES:
+    for page in [*_PAGES, *_PLUGIN_PAGES]:
         for kind, text in _BLOCK.findall(page.read_text(encoding="utf-8")):
             if kind not in _SHELL:
                 continue
@@ -88,9 +91,9 @@ def test_python_in_a_page_compiles(page: Path) -> None:
             assert compile(text, str(page), "exec") is not None
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*_PAGES, *_PLUGIN_PAGES], ids=lambda page: page.name)
 def test_a_flag_that_a_page_names_exists(page: Path) -> None:
     known = {text for parser in parsers().values() for text in parser._option_string_actions} | _OTHERS
     quoted = re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))
-    named = {flag for text in quoted for flag in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text)}
+    named = {flag for text in quoted for flag in _FLAG.findall(text)}
     assert sorted(named - known - {"--help", "--version"}) == []

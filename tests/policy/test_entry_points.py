@@ -11,9 +11,11 @@ from corefw.plugin_system.groups import GROUPS_BY_NAME, PREFIX
 from corefw.plugin_system.manager import PluginManager
 from tests.policy.sources import ROOT
 
-_REGISTERED: dict[str, dict[str, str]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
-    "project"
-]["entry-points"]
+_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+# Others than ours are for other programs, such as pytest's.
+_REGISTERED: dict[str, dict[str, str]] = {
+    group: names for group, names in _PROJECT["entry-points"].items() if group.startswith(PREFIX)
+}
 _ENTRIES = [(group, name) for group, names in _REGISTERED.items() for name in names]
 
 

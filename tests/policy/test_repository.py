@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from corefw.plugin_system.document import group_table
-from corefw.plugin_system.hooks import HOOK_NAMES
+from corefw.plugin_system.hooks import HOOKS
 from corefw.plugin_system.verdicts import State
 from tests.policy.sources import CORE, ROOT, text_files
 
@@ -98,7 +98,7 @@ def test_every_state_is_documented() -> None:
     assert [state for state in State if f"| `{state}` |" not in page] == []
 
 
-@pytest.mark.parametrize("hook", HOOK_NAMES)
+@pytest.mark.parametrize("hook", HOOKS)
 def test_a_hook_is_documented_and_used_by_a_real_distribution(hook: str) -> None:
     assert f"`{hook}" in (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
     users = (ROOT / "tests" / "sample_plugins").rglob("*.py")

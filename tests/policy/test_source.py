@@ -57,13 +57,17 @@ def test_environment_variables_are_read_in_one_place() -> None:
     assert [_where(p, node) for p in others for node in ast.walk(parse(p)) if _reads_environment(node)] == []
 
 
-def test_only_discovery_reads_distributions_metadata() -> None:
+def test_only_one_module_searches_for_distributions() -> None:
+    searching = {"entry_points", "distributions", "Distribution", "DistributionFinder"}
+
     def reads(node: ast.AST) -> bool:
         if isinstance(node, ast.ImportFrom):
-            return node.module == "importlib.metadata" and any(a.name == "entry_points" for a in node.names)
-        return isinstance(node, ast.Attribute) and node.attr == "entry_points"
+            return node.module == "importlib.metadata" and any(a.name in searching for a in node.names)
+        return isinstance(node, ast.Attribute) and ast.unparse(node).endswith(
+            tuple(f"metadata.{name}" for name in searching)
+        )
 
-    others = [path for path in core_modules() if path != CORE / "plugin_system" / "discovery.py"]
+    others = [path for path in core_modules() if path != CORE / "plugin_system" / "installed.py"]
     assert [_where(p, node) for p in others for node in ast.walk(parse(p)) if reads(node)] == []
 
 

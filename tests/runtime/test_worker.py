@@ -126,7 +126,9 @@ def test_only_named_methods_can_be_called_from_outside(model_dir: Path, plugins:
     memory = worker.call("memory_bytes")
     assert 0 < memory["free"] <= memory["total"]
     assert memory["peak"] > 0
-    with pytest.raises(EngineError, match="no method 'initialize' to call; it has batch_request_ids, memory_bytes"):
+    with pytest.raises(
+        EngineError, match="no method 'initialize' to call; it has batch_request_ids, kv_handshake, memory_bytes"
+    ):
         worker.call("initialize", None)
 
 

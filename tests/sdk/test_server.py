@@ -40,6 +40,7 @@ LETTERS_REQUEST = RequestShape(struct=LettersRequest, neutral={"best_of": (1,)},
 
 class LettersEndpoint(Endpoint):
     name = "letters"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         return [Route("/letters", _letters, methods=["POST"]), Route("/full", _full)]

@@ -5,21 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
 import openai
 
-from corefw.builtins.endpoints.chat import ChatEndpoint
-from corefw.builtins.endpoints.completions import CompletionsEndpoint
-from corefw.builtins.endpoints.docs import DocsEndpoint
-from corefw.builtins.endpoints.metrics import MetricsEndpoint
-from corefw.builtins.endpoints.models import ModelsEndpoint
-from corefw.builtins.endpoints.openapi import OpenApiEndpoint
-from corefw.builtins.endpoints.system import SystemEndpoint
 from corefw.config.engine_config import (
     CacheConfig,
     CompilationConfig,
@@ -33,85 +26,23 @@ from corefw.config.engine_config import (
     ServerConfig,
 )
 from corefw.config.model_info import ModelFiles, ModelInfo
-from corefw.errors import RequestError
-from corefw.frontend.template_pool import Lane
+from corefw.frontend.io_processing import IOProcessing
 from corefw.frontend.text_engine import TextEngine
-from corefw.frontend.tokenizer.base import Tokenizer
 from corefw.interfaces.endpoint import Endpoint
+from corefw.interfaces.io_processor import IOProcessor, IOSetup
 from corefw.server.app import create_app
 from corefw.server.http_protocol import Deadlines
 from corefw.server.listener import listen_on
 from corefw.server.observation import make_tracing
 from corefw.server.run import HttpServer
 from corefw.server.state import ServerState
+from corefw.testing.byte_text import BYTE_EOS_ID, BYTE_VOCAB_SIZE, ByteRenderer
+from corefw.testing.in_process_server import builtin_endpoints
 from corefw.testing.scripted_engine import ScriptedEngine
 
-EOS_ID = 256
-VOCAB_SIZE = 257
+EOS_ID = BYTE_EOS_ID
+VOCAB_SIZE = BYTE_VOCAB_SIZE
 MODEL = "demo"
-
-
-class ByteTokenizer(Tokenizer):
-    """Ids are bytes; one more ends a text."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            vocab_size=VOCAB_SIZE, bos_id=None, eos_ids=(EOS_ID,), special_texts={"<end>": EOS_ID}, adds_bos=False
-        )
-
-    def encode(self, text: str, *, add_special_tokens: bool = True, parse_special: bool = False) -> list[int]:
-        return list(text.encode())
-
-    def _make_token_bytes(self, token_id: int) -> bytes:
-        return b"<end>" if token_id == EOS_ID else bytes([token_id])
-
-
-class ByteRenderer:
-    """Texts are their bytes; a chat is one line a message."""
-
-    tokenizer = ByteTokenizer()
-    eos_ids = (EOS_ID,)
-
-    def render_text(self, text: str, *, param: str) -> list[int]:
-        if not text:
-            raise RequestError(f"{param} must not be empty", param=param)
-        return self.tokenizer.encode(text)
-
-    def render_ids(self, ids: Sequence[int], *, param: str) -> list[int]:
-        if not ids:
-            raise RequestError(f"{param} must not be empty", param=param)
-        return list(ids)
-
-    def render_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        lane: Lane = "any",
-    ) -> list[int]:
-        del lane  # this one is always quick
-        lines = [f"{message['role']}: {_text(message['content'])}\n" for message in messages]
-        if continue_final_message:
-            lines[-1] = lines[-1].removesuffix("\n")
-        return self.tokenizer.encode("".join(lines) + ("assistant: " if add_generation_prompt else ""))
-
-
-def _text(content: str | list[dict[str, str]]) -> str:
-    return content if isinstance(content, str) else "".join(part["text"] for part in content)
-
-
-def builtin_endpoints() -> list[Endpoint]:
-    return [
-        CompletionsEndpoint(),
-        ChatEndpoint(),
-        ModelsEndpoint(),
-        SystemEndpoint(),
-        MetricsEndpoint(),
-        OpenApiEndpoint(),
-        DocsEndpoint(),
-    ]
 
 
 def engine_config(generation_config: dict[str, Any] | None = None) -> EngineConfig:
@@ -201,11 +132,15 @@ def serving(
     endpoints: Sequence[Endpoint] = (),
     plugins: Any = None,
     deadlines: Deadlines | None = None,
+    processor: type[IOProcessor] | None = None,
     **settings: Any,
 ) -> Iterator[Running]:
     """Run a server for the length of a block; ``settings`` are fields of ``ServerConfig``."""
     config = ServerConfig(**{"port": 0, **settings})
     state = make_state(engine, config, plugins)
+    if processor is not None:
+        made = processor(IOSetup(config=engine.config, renderer=state.renderer))
+        state = replace(state, processing=IOProcessing(made, "test/processor", engine.config, state.renderer))
     listener = listen_on(config)
     server = HttpServer(create_app(state, [*builtin_endpoints(), *endpoints]), config, listener, deadlines)
     loop = asyncio.new_event_loop()

@@ -265,6 +265,7 @@ class OwnEndpoint(Endpoint):
     """A pack's route that generates and knows nothing of places."""
 
     name = "own"
+    prefix = ""
 
     def routes(self) -> list[Route]:
         return [Route("/own/{n:int}", _own)]

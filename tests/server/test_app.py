@@ -22,6 +22,7 @@ async def _answer(_: Request) -> Response:
 
 class Clashing(Endpoint):
     name = "clashing"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         return [Route("/v1/models", _answer)]
@@ -29,6 +30,7 @@ class Clashing(Endpoint):
 
 class OtherMethod(Endpoint):
     name = "other_method"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         return [Route("/v1/models", _answer, methods=["POST"])]
@@ -36,6 +38,7 @@ class OtherMethod(Endpoint):
 
 class Open(Endpoint):
     name = "open"
+    prefix = ""
     public_paths = frozenset({"/open"})
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -44,6 +47,7 @@ class Open(Endpoint):
 
 class Embedding(Endpoint):
     name = "embedding"
+    prefix = ""
     required_tasks = frozenset({"embed", "score"})
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -52,16 +56,25 @@ class Embedding(Endpoint):
 
 class Failing(Endpoint):
     name = "failing"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         async def fail(_: Request) -> Response:
             raise KeyError("secret detail")
 
-        return [Route("/fail", fail)]
+        async def leave(_: Request) -> Response:
+            raise SystemExit(3)
+
+        class Silent:
+            async def __call__(self, *_: object) -> None:
+                pass
+
+        return [Route("/fail", fail), Route("/leave", leave), Route("/silent", Silent())]
 
 
 class Living(Endpoint):
     name = "living"
+    prefix = ""
 
     def __init__(self) -> None:
         self.seen: list[object] = []
@@ -113,6 +126,13 @@ def test_an_unexpected_failure_shows_an_id_and_nothing_else(caplog: pytest.LogCa
     assert "secret" not in answer.text
     assert "KeyError" not in answer.text
     assert [record.exc_info is not None for record in caplog.records if "abc" in record.getMessage()] == [True]
+
+
+def test_a_handler_that_asks_the_process_to_end_or_answers_nothing_fails_alone() -> None:
+    with serving(scripted(), endpoints=[Failing()]) as server:
+        assert server.get("/leave").status_code == 500
+        assert server.get("/silent").json()["error"]["type"] == "server_error"
+        assert server.get("/health").status_code == 200
 
 
 def test_unknown_routes_and_methods_are_answered_in_the_shape_of_the_api() -> None:

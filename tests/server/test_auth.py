@@ -23,12 +23,14 @@ class ThirdParty(Endpoint):
     """A pack's routes, one of them an app of its own."""
 
     name = "third_party"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         async def hello(_: Request) -> Response:
             return PlainTextResponse("hello")
 
-        return [Route("/third/hello", hello), Mount("/third/app", routes=[Route("/inner", hello)])]
+        health = Route("/health", hello, methods=["DELETE"])
+        return [Route("/third/hello", hello), Mount("/third/app", routes=[Route("/inner", hello)]), health]
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,12 @@ def test_the_public_paths_are_open_in_exactly_their_own_spelling(server: Running
     assert status(server, "HEAD", path) == 200
     for spelling in (f"/{path}", f"{path}/", path.upper(), f"{path}/x", f"{path}%20"):
         assert status(server, "GET", spelling) == 401, spelling
+
+
+def test_a_public_path_is_open_for_its_owners_methods_alone(server: Running) -> None:
+    assert status(server, "DELETE", "/health") == 401
+    assert status(server, "DELETE", "/health", [("Authorization", f"Bearer {KEYS[0]}")]) == 200
+    assert status(server, "POST", "/ping") == 200
 
 
 def test_unknown_paths_do_not_show_that_they_are_unknown(server: Running) -> None:

@@ -41,6 +41,7 @@ SHAPE = RequestShape(struct=Asked, neutral={"later": (False,)}, ignored=frozense
 def test_an_endpoint_describes_nothing_by_default() -> None:
     class Nothing(Endpoint):
         name = "nothing"
+        prefix = ""
 
         def routes(self) -> list[Any]:
             return []

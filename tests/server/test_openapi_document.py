@@ -43,6 +43,7 @@ class Plain(Endpoint):
     """A pack's endpoint."""
 
     name = "plain"
+    prefix = ""
 
     def __init__(self, path: str = "/plain", answer: type[msgspec.Struct] = Mine) -> None:
         self._path, self._answer = path, answer
@@ -156,7 +157,8 @@ def test_a_field_that_answers_always_have_is_required(document: dict[str, Any]) 
 
 def test_a_request_says_which_fields_it_needs(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
-    assert [needed["required"] for needed in schemas["CompletionRequest"]["anyOf"]] == [["prompt"], ["prompt_embeds"]]
+    needed = [each["required"] for each in schemas["CompletionRequest"]["anyOf"]]
+    assert needed == [["prompt"], ["prompt_embeds"], ["data"]]
     assert schemas["ChatRequest"]["required"] == ["messages"]
 
 

@@ -59,7 +59,8 @@ class Page(HTMLParser):
 class Evil(Endpoint):
     """Writes markup wherever a text may stand."""
 
-    name = EVIL
+    name = "evil"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         return []

@@ -55,4 +55,4 @@ def test_a_prefix_that_would_hide_a_route_stops_the_start(root_path: str) -> Non
     with pytest.raises(ConfigError, match=f"--root-path {root_path} is the beginning of a route"):
         create_app(make_state(scripted(), ServerConfig(root_path=root_path)), builtin_endpoints())
     with pytest.raises(ConfigError, match=f"--root-path {root_path} is the beginning of a route"):
-        check_endpoints(builtin_endpoints(), root_path)
+        check_endpoints(builtin_endpoints(), ServerConfig(root_path=root_path))

@@ -16,9 +16,11 @@ from corefw.errors import RequestError
 from corefw.frontend.prompt_embeds import PromptEmbeds, check_embeds_params, without_first
 from corefw.frontend.token_params import truncated
 from corefw.interfaces.endpoint import Endpoint
+from corefw.messages.plain import joined_news
 from corefw.server.echo import Echo, echo_of_ids, echo_of_text
 from corefw.server.event_stream import EventStream
 from corefw.server.generation import Generation, off_loop
+from corefw.server.io_data import answer_data, check_data_fields
 from corefw.server.json_request import json_response, read_object
 from corefw.server.openapi import GENERATION_ERRORS, Operation, fragment
 from corefw.server.protocol.completions import (
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CompletionsEndpoint"]
 
+_ROUTE = "/v1/completions"
 _EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "A text": {"prompt": "The capital of France is", "max_tokens": 8, "temperature": 0},
     "Two prompts as token ids, streamed": {"prompt": [[1, 2, 3], [4, 5]], "max_tokens": 4, "stream": True},
@@ -51,18 +54,19 @@ class CompletionsEndpoint(Endpoint):
     """Continues prompts."""
 
     name = "openai_completions"
+    prefix = ""
     required_tasks = frozenset({"generate"})
 
     def routes(self) -> Sequence[BaseRoute]:
         """One route."""
-        return [Route("/v1/completions", _complete, methods=["POST"])]
+        return [Route(_ROUTE, _complete, methods=["POST"])]
 
     def openapi(self) -> Mapping[str, Any]:
         """What it takes and answers."""
         return fragment(
             Operation(
                 method="POST",
-                path="/v1/completions",
+                path=_ROUTE,
                 summary="Continue prompts",
                 request=COMPLETION_REQUEST,
                 answer=Completion,
@@ -77,7 +81,12 @@ async def _complete(request: Request) -> Response:
     state = state_of(request)
     fields = COMPLETION_REQUEST.decode(await read_object(request))
     params = fields.to_sampling_params(state.sampling_defaults, state.server_config, state.num_token_ids)
-    generation = Generation.begin(state, fields, params, prefix="cmpl", headers=request.headers)
+    generation = Generation.begin(state, fields, params, prefix="cmpl", route=_ROUTE, headers=request.headers)
+    if fields.data is not None:
+        check_data_fields(generation, fields)
+        with generation.places(1):  # how many prompts there are, only the processor says
+            async with state.in_flight.watch(request.receive):
+                return json_response(await answer_data(generation, fields))
     prompts = parse_all_prompts(
         fields.prompt,
         fields.prompt_embeds,
@@ -148,7 +157,10 @@ def _updates(
     generation: Generation, prompts: Sequence[AnyPrompt], rendered: Sequence[_Rendered]
 ) -> AsyncGenerator[tuple[int, GenerationUpdate], None]:
     return generation.updates(
-        [prompt.ids for prompt in rendered], [path for path, _ in prompts], [prompt.embeds for prompt in rendered]
+        [prompt.ids for prompt in rendered],
+        [path for path, _ in prompts],
+        [prompt.embeds for prompt in rendered],
+        [generation.source(prompt=prompt if isinstance(prompt, str) else None) for _, prompt in prompts],
     )
 
 
@@ -184,6 +196,8 @@ def _extend(choice: CompletionChoice, news: CompletionChoice) -> None:
         if choice.token_ids is UNSET:
             choice.token_ids = []
         choice.token_ids += news.token_ids
+    if news.extensions is not UNSET:
+        choice.extensions = joined_news({} if choice.extensions is UNSET else choice.extensions, news.extensions)
     if news.prompt_token_ids is not UNSET:
         choice.prompt_token_ids = news.prompt_token_ids
     if news.prompt_logprobs is not UNSET:
@@ -208,7 +222,7 @@ async def _chunks(generation: Generation, prompts: Sequence[AnyPrompt]) -> Async
     async with aclosing(_updates(generation, prompts, rendered)) as updates:
         async for index, update in updates:
             choice = parts.choice(index, update)
-            if choice.text or update.token_ids or update.finish_reason:
+            if choice.text or update.token_ids or update.finish_reason or update.extra:
                 yield chunk([choice], with_usage=fields.include_usage and fields.continuous_usage)
     if fields.include_usage:
         yield chunk([], with_usage=True)
@@ -241,6 +255,8 @@ class _Parts:
             finish_reason=update.finish_reason,
             stop_reason=update.stop_reason,
         )
+        if update.extra:
+            choice.extensions = update.extra
         if self._fields.return_token_ids:
             choice.token_ids = list(update.token_ids)
         if index not in self._begun:

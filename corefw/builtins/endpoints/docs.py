@@ -27,6 +27,7 @@ class DocsEndpoint(Endpoint):
     """Describes the server's routes for people."""
 
     name = "docs"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         """One route."""

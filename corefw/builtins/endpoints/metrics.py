@@ -21,6 +21,7 @@ class MetricsEndpoint(Endpoint):
     """Figures for Prometheus."""
 
     name = "metrics"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         """One route."""
@@ -40,5 +41,8 @@ class MetricsEndpoint(Endpoint):
 
 async def _metrics(request: Request) -> Response:
     accept = ",".join(request.headers.getlist("accept"))
-    text, content_type = state_of(request).metrics.render(accept)
+    state = state_of(request)
+    # A core answers between two steps: too late for this scrape, in time for the next one.
+    state.plugin_states.refresh_soon()
+    text, content_type = state.metrics.render(accept)
     return Response(text, headers={"content-type": content_type, "vary": "accept"})

@@ -22,6 +22,7 @@ class ModelsEndpoint(Endpoint):
     """Says what is served."""
 
     name = "openai_models"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         """The list, and one model by its name (which may have slashes)."""

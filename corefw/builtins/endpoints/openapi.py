@@ -21,6 +21,7 @@ class OpenApiEndpoint(Endpoint):
     """Describes the server's routes for programs."""
 
     name = "openapi"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         """One route."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -11,16 +11,18 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 import corefw
+from corefw import env
+from corefw.config.args import UserArgs
+from corefw.config.redaction import Redactor
 from corefw.interfaces.endpoint import Endpoint
-from corefw.plugin_system.report import Row, report
+from corefw.plugin_system.groups import Process
+from corefw.plugin_system.process_report import PluginSummary, Quarantine, ReportedSelection, summaries
+from corefw.server.api_keys import accepted_keys
 from corefw.server.errors import error_response
 from corefw.server.json_request import json_response
 from corefw.server.openapi import Operation, fragment
 from corefw.server.request_id import request_id_of
-from corefw.server.state import state_of
-
-if TYPE_CHECKING:
-    from corefw.interfaces.selection import Selection
+from corefw.server.state import ServerState, state_of
 
 __all__ = ["SystemEndpoint"]
 
@@ -29,6 +31,7 @@ class SystemEndpoint(Endpoint):
     """What an operator asks a server."""
 
     name = "system"
+    prefix = ""
     public_paths = frozenset({"/health", "/ping"})
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -52,7 +55,10 @@ class SystemEndpoint(Endpoint):
                 method="GET",
                 path="/plugins",
                 summary="Plugins and decisions",
-                description="All plugins that were found, the choices among them, and what else was decided.",
+                description=(
+                    "All plugins that were found, with their states in the front end and in the engine's core, the "
+                    "choices among them, contributions of hooks that aren't called any more, and what else was decided."
+                ),
                 answer=PluginsReport,
             ),
         )
@@ -70,24 +76,16 @@ class Version(msgspec.Struct, kw_only=True):
     version: str
 
 
-class PluginReport(msgspec.Struct, kw_only=True):
-    """One plugin that was found, with its state and the reason for it."""
+class SelectionReport(ReportedSelection, kw_only=True, frozen=True):
+    """One choice, and why the others weren't chosen (name to reason), in the process that chose."""
 
-    group: str
-    name: str
-    distribution: str
-    version: str
-    state: str
-    reason: str
+    process: str
 
 
-class SelectionReport(msgspec.Struct, kw_only=True):
-    """One choice, and why the others weren't chosen (name to reason)."""
+class QuarantineReport(Quarantine, kw_only=True, frozen=True):
+    """What isn't called any more, whose it is (``distribution/name``), why, and in which process."""
 
-    what: str
-    chosen: str
-    reason: str
-    rejected: dict[str, str]
+    process: str
 
 
 class Decision(msgspec.Struct, kw_only=True):
@@ -99,11 +97,16 @@ class Decision(msgspec.Struct, kw_only=True):
 
 
 class PluginsReport(msgspec.Struct, kw_only=True):
-    """All plugins, all choices among them in this process, and what else was decided, here or in the core."""
+    """All plugins with the state that says most and that in each process, all choices, and what else was decided.
 
-    plugins: list[PluginReport]
+    ``missing_processes`` has the processes that gave no report, and why.
+    """
+
+    plugins: list[PluginSummary]
     selections: list[SelectionReport]
+    quarantined: list[QuarantineReport]
     decisions: list[Decision]
+    missing_processes: dict[str, str]
 
 
 async def _health(request: Request) -> Response:
@@ -119,32 +122,41 @@ async def _version(_: Request) -> Response:
 
 async def _plugins(request: Request) -> Response:
     state = state_of(request)
+    await state.plugin_states.refresh()
+    reports = state.plugin_states.reports()
+    problem = state.plugin_states.core_problem
     decisions = (*state.config.decisions, *state.engine.plan.decisions)
-    manager = state.plugins
     return json_response(
-        PluginsReport(
-            plugins=[] if manager is None else [_plugin(row) for row in report(manager)],
-            selections=[] if manager is None else [_selection(selection) for selection in manager.selections],
-            decisions=[Decision(what=what, chosen=chosen, why=why) for what, chosen, why in decisions],
+        _without_secrets(
+            state,
+            PluginsReport(
+                plugins=list(summaries(reports)),
+                selections=[_selection(told.process, selection) for told in reports for selection in told.selections],
+                quarantined=[_quarantine(told.process, item) for told in reports for item in told.quarantined],
+                decisions=[Decision(what=what, chosen=chosen, why=why) for what, chosen, why in decisions],
+                missing_processes={} if problem is None else {Process.ENGINE_CORE: problem},
+            ),
         )
     )
 
 
-def _plugin(row: Row) -> PluginReport:
-    return PluginReport(
-        group=row.group,
-        name=row.name,
-        distribution=row.distribution,
-        version=row.version,
-        state=row.state.value,
-        reason=row.reason,
-    )
+def _without_secrets(state: ServerState, report: PluginsReport) -> PluginsReport:
+    """Reasons are texts of plugins and of errors, which may repeat what they were given."""
+    redactor = Redactor(UserArgs({"server.api_key": tuple(accepted_keys(state.server_config))}), env.secrets())
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, str):
+            return redactor.text(value)
+        if isinstance(value, dict):
+            return {key: shown(item) for key, item in value.items()}
+        return [shown(item) for item in value] if isinstance(value, list) else value
+
+    return msgspec.convert(shown(msgspec.to_builtins(report)), PluginsReport)
 
 
-def _selection(selection: Selection) -> SelectionReport:
-    return SelectionReport(
-        what=selection.what,
-        chosen=selection.chosen,
-        reason=selection.reason,
-        rejected={rejected.name: rejected.reason for rejected in selection.rejected},
-    )
+def _selection(process: str, selection: ReportedSelection) -> SelectionReport:
+    return SelectionReport(process=process, **msgspec.structs.asdict(selection))
+
+
+def _quarantine(process: str, item: Quarantine) -> QuarantineReport:
+    return QuarantineReport(process=process, **msgspec.structs.asdict(item))

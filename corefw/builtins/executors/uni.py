@@ -53,6 +53,8 @@ class UniExecutor(Executor):
         return [self._worker().call(method, *args)]
 
     def shutdown(self) -> None:
+        if self._running is not None:
+            self._running.shutdown()
         self._running = None
 
     def _worker(self) -> Worker:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from corefw.builtins.platforms.host import Host
-from corefw.interfaces.platform import DeviceRuntime, Platform, Proposal
+from corefw.interfaces.platform import DeviceDescription, DeviceRuntime, Platform, Proposal
 
 if TYPE_CHECKING:
     from corefw.config.model_info import ModelInfo
@@ -28,13 +28,22 @@ class CpuPlatform(Platform):
     name: ClassVar[str] = "cpu"
     device_type: ClassVar[str] = "cpu"
 
-    def __init__(self, host: Host | None = None) -> None:
+    def __init__(self, host: Host | None = None, dtypes: Sequence[str] = ()) -> None:
         self._host = host or Host()
+        self._dtypes = dtypes
+
+    @classmethod
+    def from_capability(cls, device: DeviceDescription) -> CpuPlatform:
+        """``features`` are the flags that Linux lists for the processor."""
+        has_bfloat16 = bool(_BFLOAT16_FLAGS & set(device.features))
+        return cls(dtypes=device.dtypes or (("bfloat16", "float32") if has_bfloat16 else ("float32",)))
 
     def unavailable_reason(self) -> str | None:
         return None
 
     def dtypes(self) -> Sequence[str]:
+        if self._dtypes:
+            return self._dtypes
         if self._host.cpu_flags() & _BFLOAT16_FLAGS:
             return ("bfloat16", "float32")
         return ("float32",)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from corefw.cli.client.connect import ENGINE_SECTIONS
 from corefw.cli.config_file import add_config_flag
+from corefw.cli.plugin_flags import add_plugin_flag
 from corefw.config.args import UserArgs, add_flags
 from corefw.observability.logging import configure_logging
 
@@ -26,6 +27,7 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output-json", metavar="FILE", help="write the figures as JSON")
     parser.add_argument("--log-level", default="WARNING", help="of the engine (default: WARNING)")
     add_config_flag(parser)
+    add_plugin_flag(parser)
     add_flags(parser, ENGINE_SECTIONS)
 
 
@@ -34,10 +36,7 @@ def open_llm(options: argparse.Namespace) -> LLM:
     configure_logging(options.log_level, "bench")
     from corefw.llm import LLM  # brings torch
 
-    settings: dict[str, Any] = {
-        key.partition(".")[2]: value for key, value in UserArgs.from_namespace(options).values.items()
-    }
-    return LLM(**settings)
+    return LLM(**UserArgs.from_namespace(options).keywords())
 
 
 def random_ids(llm: LLM, num_prompts: int, num_tokens: int, seed: int = 0) -> list[list[int]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from corefw import env
 from corefw.cli.client.transport import Transport, first_model
 from corefw.cli.config_file import add_config_flag
+from corefw.cli.plugin_flags import add_plugin_flag
 from corefw.config.args import SECTIONS, UserArgs, add_flags
 from corefw.errors import ConfigError
 
@@ -43,6 +44,7 @@ def add_connection_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--api-key", help="key for the server; default: COREFW_API_KEY")
     parser.add_argument("--log-level", default="WARNING", help="of a model that runs here (default: WARNING)")
     add_config_flag(parser)
+    add_plugin_flag(parser)
     add_flags(parser, ENGINE_SECTIONS)
 
 
@@ -73,7 +75,7 @@ async def _open(stack: AsyncExitStack, args: UserArgs, namespace: argparse.Names
 
         return await stack.enter_async_context(local_transport(args, namespace.log_level))
     if args.explicit:
-        flags = ", ".join("--" + key.partition(".")[2].replace("_", "-") for key in sorted(args.explicit))
+        flags = ", ".join(args.flags())
         raise ConfigError(f"{flags}: only for a model that runs here; name it as MODEL")
     from corefw.cli.client.http import HttpTransport
 

@@ -45,7 +45,7 @@ async def local_transport(args: UserArgs, log_level: str) -> AsyncIterator[AsgiT
         try:
             state = ServerState.build(
                 engine=engine,
-                text=TextEngine(engine, prepared.renderer),
+                text=TextEngine(engine, prepared.renderer, hooks=prepared.renderer.hooks),
                 renderer=prepared.renderer,
                 plugins=prepared.plugins,
                 config=prepared.config,

@@ -84,6 +84,9 @@ class FreeBlockQueue:
         assert before is not None
         self._link(before, block, self._tail)
 
+    def cleared(self) -> None:
+        """Note that no block has contents any more."""
+
     def _link(self, before: KVCacheBlock, block: KVCacheBlock, after: KVCacheBlock) -> None:
         assert block.prev_free is None, f"{block} is free already"
         block.prev_free, block.next_free = before, after

@@ -81,6 +81,11 @@ class KVCacheGroup:
         table = self._tables.get(request_id)
         return [block.block_id for block in table.blocks] if table else []
 
+    def held_blocks(self, request_id: str) -> list[KVCacheBlock]:
+        """The blocks that the request holds; the null block isn't one."""
+        table = self._tables.get(request_id)
+        return table.blocks[table.num_null :] if table else []
+
     def num_slots(self, request_id: str) -> int:
         """Tokens that the request's table has room for."""
         return len(self._tables[request_id].blocks) * self.spec.block_size

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
-from corefw.engine.kv_cache.block import KVCacheBlock
+from corefw.engine.kv_cache.block import FreeBlockQueue, KVCacheBlock
+from corefw.engine.kv_cache.eviction import PolicyQueue
 from corefw.engine.kv_cache.group import KVCacheGroup
 from corefw.engine.kv_cache.hashing import BlockHasher
 from corefw.engine.kv_cache.pool import BlockPool, KVEventListener
 from corefw.engine.kv_cache.specs import SpecRegistry
 from corefw.engine.request import Request
 from corefw.errors import ConfigError
+from corefw.interfaces.hooks.kv import EvictionPolicy
 from corefw.interfaces.kv_cache import KVCacheSpec
+from corefw.plugin_system.observers import ObserverCalls
 
 __all__ = ["KVCacheManager", "PrefixHit"]
 
@@ -24,10 +28,17 @@ class PrefixHit:
     Attributes:
         num_tokens: its length.
         blocks: one list a group.
+        num_external: tokens behind it that needn't be computed either: a KV connector brings them, or has brought them.
     """
 
     num_tokens: int
     blocks: tuple[list[KVCacheBlock], ...]
+    num_external: int = 0
+
+    @property
+    def num_computed_tokens(self) -> int:
+        """Where computing starts."""
+        return self.num_tokens + self.num_external
 
 
 class KVCacheManager:
@@ -40,6 +51,7 @@ class KVCacheManager:
         hasher: makes the requests' hash chains; None switches prefix caching off.
         max_step_tokens: tokens of a step at most.
         listeners: told what the prefix cache does.
+        eviction: chooses which cached block is reused; None: the one unused for longest.
 
     Raises:
         ConfigError: a group's block size isn't a multiple of the hash's, or its spec has no plugin.
@@ -54,8 +66,10 @@ class KVCacheManager:
         *,
         max_step_tokens: int,
         listeners: Sequence[KVEventListener] = (),
+        eviction: ObserverCalls[EvictionPolicy] | None = None,
     ) -> None:
-        self.pool = BlockPool(num_blocks, listeners)
+        make_queue = partial(PolicyQueue, policy=eviction) if eviction else FreeBlockQueue
+        self.pool = BlockPool(num_blocks, listeners, make_queue)
         self._hasher = hasher
         self._max_step_tokens = max_step_tokens
         self._groups = tuple(self._make_group(index, spec, registry) for index, spec in enumerate(specs))
@@ -79,6 +93,8 @@ class KVCacheManager:
 
     def get_computed_blocks(self, request: Request) -> PrefixHit:
         """The longest prefix that every group has, short of the last token: at least one token must be computed."""
+        if request.num_computed_tokens:  # its blocks were filled while it waited
+            return replace(self._no_hit, num_external=request.num_computed_tokens)
         if self._hasher is None or not request.reads_prefix_cache:
             return self._no_hit
         self._hasher.extend(request)
@@ -124,14 +140,14 @@ class KVCacheManager:
         Args:
             request: its ``num_computed_tokens`` are where the new tokens start (behind the hit, if there is one).
             num_new_tokens: tokens to compute.
-            hit: a prefix to start with, for a request that holds nothing.
+            hit: what a request that starts has already, in the cache or in blocks of its own.
 
         Returns:
             Ids of the newly allocated blocks, one list a group, those of the hit not included; not to be changed.
             None, with nothing changed but blocks given back that no later token reads, if there aren't enough free
             blocks.
         """
-        start = hit.num_tokens if hit else request.num_computed_tokens
+        start = hit.num_computed_tokens if hit else request.num_computed_tokens
         num_tokens = start + num_new_tokens
         if num_tokens <= request.num_slots:
             return self._no_new_blocks
@@ -143,7 +159,7 @@ class KVCacheManager:
             group.drop_unread(request.request_id, request.num_computed_tokens)
         if self.num_blocks_wanted(request, num_tokens, hit) > self.pool.num_free_blocks:
             return None
-        if hit:
+        if hit and hit.num_tokens:
             # Before anything is allocated, or a group could be given a block that another one has just found.
             for group, blocks in zip(self._groups, hit.blocks, strict=True):
                 group.take_hit(request.request_id, blocks)
@@ -154,6 +170,15 @@ class KVCacheManager:
     def block_ids(self, request: Request) -> list[list[int]]:
         """The request's block tables, one a group."""
         return [group.block_ids(request.request_id) for group in self._groups]
+
+    def held_blocks(self, request: Request) -> list[KVCacheBlock]:
+        """The blocks that the request holds."""
+        return [block for group in self._groups for block in group.held_blocks(request.request_id)]
+
+    def extend_hashes(self, request: Request) -> None:
+        """Hash all full blocks of the request's tokens, where prefixes are shared."""
+        if self._hasher is not None:
+            self._hasher.extend(request)
 
     def cache_blocks(self, request: Request) -> None:
         """Make the request's full blocks findable, as far as its tokens are computed. Call only after the step."""

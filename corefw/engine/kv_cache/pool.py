@@ -24,14 +24,20 @@ class BlockPool:
         num_blocks: the null block included.
         listeners: told when contents become findable for the first time and when they no longer are; they must be
             quick, must not raise and must not call back.
+        make_queue: the list of free blocks, all in it at first; it decides which one is reused next.
     """
 
-    def __init__(self, num_blocks: int, listeners: Sequence[KVEventListener] = ()) -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        listeners: Sequence[KVEventListener] = (),
+        make_queue: Callable[[list[KVCacheBlock]], FreeBlockQueue] = FreeBlockQueue,
+    ) -> None:
         if num_blocks < 2:
             raise EngineError(f"a block pool needs 2 blocks, one of them the null block; got {num_blocks}")
         self.null_block = KVCacheBlock(0, is_null=True)
         self.blocks = [self.null_block, *(KVCacheBlock(block_id) for block_id in range(1, num_blocks))]
-        self._free = FreeBlockQueue(self.blocks[1:])
+        self._free = make_queue(self.blocks[1:])
         self._cached = BlockHashMap()
         self._listeners = tuple(listeners)
 
@@ -119,6 +125,7 @@ class BlockPool:
         for block in self.blocks:
             block.cache_key = None
         self._cached.clear()
+        self._free.cleared()
         self.tell(CacheCleared())
         return True
 

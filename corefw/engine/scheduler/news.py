@@ -13,6 +13,7 @@ from corefw.messages.outputs import (
     PromptLogprobs,
     RequestTimes,
 )
+from corefw.messages.plain import valid_text
 from corefw.messages.request import PlainDict
 
 __all__ = ["news_of"]
@@ -47,7 +48,7 @@ def news_of(
         stop_reason=stop_reason,
         num_cached_tokens=num_cached_tokens,
         times=times,
-        error=error,
+        error=None if error is None else valid_text(error),
         error_kind=error_kind,
         extra=extra,
     )

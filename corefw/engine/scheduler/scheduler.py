@@ -3,131 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from corefw.config.engine_config import EngineConfig
-from corefw.config.runtime_plan import RuntimePlan
-from corefw.engine.kv_cache.events import KVEventRecorder
-from corefw.engine.kv_cache.hashing import BlockHasher, hash_algorithm
-from corefw.engine.kv_cache.manager import KVCacheManager, PrefixHit
-from corefw.engine.kv_cache.specs import SpecRegistry
+from corefw.engine.kv_cache.manager import PrefixHit
+from corefw.engine.kv_transfer.loads import Load
+from corefw.engine.kv_transfer.transfers import ASK_AGAIN
 from corefw.engine.request import Request, RequestStatus
-from corefw.engine.scheduler.blocking import BlockedRequests, Blocker
 from corefw.engine.scheduler.chunking import share_limit
-from corefw.engine.scheduler.counters import Counters
-from corefw.engine.scheduler.embeds import check_embeds
-from corefw.engine.scheduler.intake import check_request
 from corefw.engine.scheduler.logprobs import LogprobsByRow, RowLogprobs
 from corefw.engine.scheduler.news import news_of
+from corefw.engine.scheduler.observers import show_step
+from corefw.engine.scheduler.request_book import NO_EXTRA, RequestBook
 from corefw.engine.scheduler.step import StepBuilder
 from corefw.engine.scheduler.stopping import Stop, check_stop
-from corefw.engine.scheduler.waiting import WaitingQueue
-from corefw.errors import EngineError, PluginError, RequestError
-from corefw.interfaces.kv_cache import KVCacheSpec
-from corefw.interfaces.scheduler import Scheduler, SchedulerStrategy
-from corefw.messages.kv_events import KVEventBatch
-from corefw.messages.outputs import EngineCoreOutput, ErrorKind, FinishReason, ModelRunnerOutput, SchedulerStats
-from corefw.messages.request import EngineCoreRequest, PlainDict
+from corefw.messages.outputs import EngineCoreOutput, ErrorKind, FinishReason, ModelRunnerOutput
 from corefw.messages.scheduling import SchedulerOutput
-from corefw.observability.logging import get_logger
 
 if TYPE_CHECKING:
-    from corefw.plugin_system.manager import PluginManager
+    pass
 
 __all__ = ["DefaultScheduler"]
 
-_NO_EXTRA: PlainDict = {}
-
-_log = get_logger(__name__)
+_NOT_LOADED = "the KV cache of this request could not be loaded from where it was kept; send it again"
 
 
-class DefaultScheduler(Scheduler):
-    """Running requests first, then admissions; preemption when blocks run out.
-
-    A request is in exactly one of ``_waiting``, ``_blocked`` and ``_running``; ``_requests`` has them all.
-    """
+class DefaultScheduler(RequestBook):
+    """Running requests first, then admissions; preemption when blocks run out."""
 
     name: ClassVar[str] = "default"
-
-    def __init__(
-        self,
-        config: EngineConfig,
-        plan: RuntimePlan,
-        group_specs: Sequence[KVCacheSpec],
-        plugins: PluginManager,
-    ) -> None:
-        self._config = config
-        self._limits = config.scheduler
-        self._max_model_len = plan.max_model_len
-        self._vocab_size = config.model_info.vocab_size
-        self._strategy: SchedulerStrategy = plugins.get("scheduler_strategies", config.scheduler.scheduling_policy)()
-        self._max_active = config.scheduler.max_num_active_seqs or config.scheduler.max_num_seqs
-        self._events = KVEventRecorder() if config.cache.kv_events else None
-        self._kv = KVCacheManager(
-            group_specs,
-            SpecRegistry.from_plugins(plugins),
-            plan.num_blocks,
-            _make_hasher(config, plan.block_size),
-            max_step_tokens=config.scheduler.max_num_batched_tokens,
-            listeners=(self._events,) if self._events else (),
-        )
-        self._num_watermark_blocks = int(config.scheduler.watermark * (plan.num_blocks - 1))
-        self._num_groups = len(group_specs)
-        self._requests: dict[str, Request] = {}
-        self._waiting = WaitingQueue(self._strategy)
-        self._blocked = BlockedRequests()
-        self._running: list[Request] = []
-        self._any_ended = False
-        # For the worker with the next step, and for the front end with the next update.
-        self._finished_ids: list[str] = []
-        self._pending_outputs: list[EngineCoreOutput] = []
-        self._step = 0
-        self._counters = Counters()
-
-    # Requests come and go.
-
-    def add_request(self, request: EngineCoreRequest) -> None:
-        check_request(request, self._limits, self._max_model_len, self._vocab_size)
-        check_embeds(request, self._config)
-        pending_ids = (output.request_id for output in self._pending_outputs)
-        if request.request_id in self._requests or request.request_id in pending_ids:
-            raise RequestError(f"request id {request.request_id[:80]!r} is in use; ids must be unique")
-        added = Request(request)
-        self._requests[added.request_id] = added
-        self._waiting.add(added)
-        stop = check_stop(added, self._max_model_len) if request.prior_output_ids else None
-        if stop:
-            # Whoever had it before died between its last token and its end.
-            self._pending_outputs.append(self._finish(added, stop.reason, stop_reason=stop.token_id))
-
-    def finish_requests(self, request_ids: Sequence[str], reason: FinishReason) -> list[EngineCoreOutput]:
-        unique_ids = dict.fromkeys(request_ids)
-        known = [self._requests[request_id] for request_id in unique_ids if request_id in self._requests]
-        outputs = [self._finish(request, reason) for request in known]
-        self._drop_ended()
-        return outputs
-
-    def block(self, request_id: str, blocker: Blocker) -> None:
-        """Set a waiting request aside until its blocker is ready; it then takes its old place in the queue.
-
-        Raises:
-            EngineError: the request is unknown or doesn't wait.
-        """
-        request = self._requests.get(request_id)
-        if request is None:
-            raise EngineError(f"request {request_id[:80]!r} can't be blocked: it is unknown")
-        request.move_to(RequestStatus.BLOCKED)
-        self._waiting.remove(request)
-        self._blocked.add(request, blocker)
-
-    def blocked_reasons(self) -> dict[str, str]:
-        """By id of each blocked request, what it waits for."""
-        return self._blocked.reasons()
 
     # A step.
 
     def schedule(self) -> SchedulerOutput:
+        if self._leases:
+            self._leases.return_due()
         for request in self._blocked.take_ready():
             request.move_to(RequestStatus.WAITING)
             self._waiting.add(request)
@@ -141,7 +51,9 @@ class DefaultScheduler(Scheduler):
         finished_ids, self._finished_ids = self._finished_ids, []
         scheduled = step.build(self._step, finished_ids)
         self._counters.count_step(scheduled.total_num_scheduled_tokens)
-        return scheduled
+        if self._observers:
+            show_step(self._observers, scheduled, self.stats())
+        return scheduled if self._transfers is None else self._transfers.with_metadata(scheduled)
 
     def _schedule_running(self, step: StepBuilder) -> None:
         index, running, allocate_slots = 0, self._running, self._kv.allocate_slots
@@ -160,16 +72,13 @@ class DefaultScheduler(Scheduler):
 
     def _make_room(self, request: Request, step: StepBuilder) -> int:
         """Preempt one running request, perhaps this one. Returns how many (0 or 1) before it left the running list."""
-        if len(self._running) == 1:
+        if len(self._running) == 1 and self._give_back_loaded():
+            return 0
+        if len(self._running) == 1 and not self._others_hold_blocks(request):
             self._fail_alone(request)
             self._running.clear()
             return 0
-        index = self._strategy.victim(self._running)
-        if not 0 <= index < len(self._running):
-            raise PluginError(
-                f"scheduler strategy {self._strategy.name!r} named victim {index} of {len(self._running)} requests"
-            )
-        victim = self._running.pop(index)
+        victim = self._running.pop(self._strategy.victim(self._running))
         had_share = step.take_back(victim)
         self._kv.free(victim)
         victim.move_to(RequestStatus.PREEMPTED)
@@ -178,47 +87,87 @@ class DefaultScheduler(Scheduler):
         self._waiting.put_back(victim)
         return int(had_share)
 
+    def _give_back_loaded(self) -> bool:
+        """Take the blocks from a request that was loaded but doesn't run yet. Whether there was one."""
+        request = self._transfers.give_back_loaded() if self._transfers is not None else None
+        if request is None:
+            return False
+        self._kv.free(request)
+        request.num_computed_tokens = 0
+        return True
+
+    def _others_hold_blocks(self, request: Request) -> bool:
+        """Whether blocks will come free that no running or waiting request has: of transfers, of leases."""
+        return self._kv.pool.num_used_blocks > len({block.block_id for block in self._kv.held_blocks(request)})
+
     def _admit_waiting(self, step: StepBuilder) -> None:
         if not self._waiting:
             return
         # Blocks that prefills on their way will still want.
-        num_reserved = sum(self._kv.num_blocks_to_come(request) for request in self._running)
+        growing = self._running if self._transfers is None else [*self._running, *self._transfers.holders()]
+        num_reserved = sum(self._kv.num_blocks_to_come(request) for request in growing)
         while step.token_budget > 0 and len(self._running) < self._max_active:
             request = self._waiting.peek()
             if request is None or self._strategy.may_admit(request, len(self._running)) is not None:
                 return
             hit = self._kv.get_computed_blocks(request)
+            if self._transfers is not None:
+                found = self._transfers.look_up(request, hit)
+                if found is None:
+                    self._set_aside(request, ASK_AGAIN)
+                    continue
+                hit = found
+                if request.num_computed_tokens:  # it is one of those that hold blocks
+                    num_reserved -= self._kv.num_blocks_to_come(request)
             num_tokens = self._admission_chunk(request, hit, step)
             if num_tokens == 0:
                 return
             if not self._has_room(request, num_tokens, hit, num_reserved):
-                if self._running:
+                if self._running or not self._give_way(request, hit):
                     return
-                self._fail_alone(request)
                 continue
             self._admit(request, num_tokens, hit, step)
             num_reserved += self._kv.num_blocks_to_come(request)
+
+    def _give_way(self, request: Request, hit: PrefixHit) -> bool:
+        """Do something about a request that has no room though nothing runs. Whether to go on in this step."""
+        if self._give_back_loaded() or self._others_hold_blocks(request):
+            return False
+        if hit.num_external and self._transfers is not None:
+            self._transfers.forgo(request)
+        else:
+            self._fail_alone(request)
+        return True
 
     def _has_room(self, request: Request, num_tokens: int, hit: PrefixHit, num_reserved: int) -> bool:
         """Whether a request fits beside those that run; all of it, or two long prompts would preempt each other."""
         if self._limits.full_sequence_must_fit:
             num_wanted = self._kv.num_blocks_to_come(request, hit)
         else:
-            num_wanted = self._kv.num_blocks_wanted(request, hit.num_tokens + num_tokens, hit)
+            num_wanted = self._kv.num_blocks_wanted(request, hit.num_computed_tokens + num_tokens, hit)
+        if hit.num_external:  # a window's external tokens take more blocks at once than it will hold
+            num_wanted = max(num_wanted, self._kv.num_blocks_wanted(request, hit.num_computed_tokens + num_tokens, hit))
         num_kept_free = self._num_watermark_blocks if self._running else 0
         return num_wanted + num_reserved + num_kept_free <= self._kv.pool.num_free_blocks
 
     def _admit(self, request: Request, num_tokens: int, hit: PrefixHit, step: StepBuilder) -> None:
-        new_block_ids = self._kv.allocate_slots(request, num_tokens, hit)
+        waits = self._transfers is not None and self._transfers.waits_for(request, hit)
+        new_block_ids = self._kv.allocate_slots(request, 0 if waits else num_tokens, hit)
         assert new_block_ids is not None, "a part of what fits as a whole doesn't fit"
+        if self._transfers is not None:
+            if waits:
+                step.load(request, new_block_ids)
+                self._set_aside(request, self._transfers.begin_waiting(request, hit))
+                return
+            self._transfers.started(request, hit)
         self._waiting.remove(request)
         request.move_to(RequestStatus.RUNNING)
-        request.num_computed_tokens = hit.num_tokens
+        request.num_computed_tokens = hit.num_computed_tokens
         self._running.append(request)
         step.begin(request, num_tokens, new_block_ids, self._kv.block_ids(request))
         if request.num_cached_tokens is None:
             request.scheduled_s = time.monotonic()
-            request.num_cached_tokens = min(hit.num_tokens, request.num_prompt_tokens)
+            request.num_cached_tokens = min(hit.num_computed_tokens, request.num_prompt_tokens)
             if self._kv.caches_prefixes:
                 self._counters.count_lookup(request)
 
@@ -235,7 +184,7 @@ class DefaultScheduler(Scheduler):
         Without chunked prefill that is all or nothing, but for a request that has grown beyond a whole step's budget
         since it was accepted: it can only come back in chunks.
         """
-        num_new_tokens = request.num_tokens - hit.num_tokens
+        num_new_tokens = request.num_tokens - hit.num_computed_tokens
         chunked = self._limits.enable_chunked_prefill or num_new_tokens > self._limits.max_num_batched_tokens
         if not chunked and num_new_tokens > step.token_budget:
             return 0
@@ -245,6 +194,8 @@ class DefaultScheduler(Scheduler):
 
     def update(self, scheduled: SchedulerOutput, result: ModelRunnerOutput) -> list[EngineCoreOutput]:
         outputs = self._take_pending()
+        if self._transfers is not None:
+            outputs += [failed for load in self._transfers.take(result.transfers) if (failed := self._lose(load))]
         rows = {request_id: row for row, request_id in enumerate(result.request_ids)}
         logprobs = LogprobsByRow(result.logprobs, result.full_logprobs)
         for request, num_tokens in self._still_running(scheduled):
@@ -261,6 +212,29 @@ class DefaultScheduler(Scheduler):
                 outputs.append(self._take_tokens(request, sampled, logprobs.row(row), result))
         self._drop_ended()
         return outputs
+
+    def _lose(self, load: Load) -> EngineCoreOutput | None:
+        """Let a request whose load failed start over with what it got; or end it, which its last output tells."""
+        assert self._transfers is not None
+        request = load.request
+        if not self._transfers.recomputes(load):
+            return self._finish(request, FinishReason.ERROR, error=_NOT_LOADED, kind=ErrorKind.CAPACITY)
+        request.num_computed_tokens = load.stop
+        self._kv.cache_blocks(request)
+        self._kv.free(request)
+        request.num_computed_tokens = 0
+        if not request.has_output:
+            request.num_cached_tokens = None
+        if request.status is RequestStatus.BLOCKED:
+            self._blocked.remove(request)
+            request.move_to(RequestStatus.WAITING)
+            self._waiting.add(request)
+        else:
+            request.move_to(RequestStatus.PREEMPTED)
+            self._waiting.put_back(request)
+            self._any_ended = True
+            self._finished_ids.append(request.request_id)  # the worker gets it anew
+        return None
 
     def _advance(self, request: Request, num_tokens: int, num_sampled: int) -> str | None:
         """Count a step's tokens as computed. An error when the worker sampled where it shouldn't have, or didn't."""
@@ -279,8 +253,9 @@ class DefaultScheduler(Scheduler):
         taken, stop = self._append(request, sampled)
         self._counters.num_generation_tokens += len(taken)
         num_logprobs = request.params.logprobs
+        extra = result.extra.get(request.request_id, NO_EXTRA)
         if stop:
-            self._end(request, stop.reason)
+            extra = {**extra, **self._end(request, stop.reason)}
         return news_of(
             request,
             taken,
@@ -288,7 +263,7 @@ class DefaultScheduler(Scheduler):
             finish_reason=stop.reason if stop else None,
             stop_reason=stop.token_id if stop else None,
             prompt_logprobs=result.prompt_logprobs.get(request.request_id),
-            extra=result.extra.get(request.request_id, _NO_EXTRA),
+            extra=extra,
         )
 
     def _append(self, request: Request, sampled: list[int]) -> tuple[list[int], Stop | None]:
@@ -319,74 +294,3 @@ class DefaultScheduler(Scheduler):
             request = requests.get(request_id)
             if request is not None and request.status is running:
                 yield request, num_tokens
-
-    # Ends.
-
-    def _finish(
-        self,
-        request: Request,
-        reason: FinishReason,
-        *,
-        stop_reason: int | None = None,
-        error: str | None = None,
-        kind: ErrorKind = ErrorKind.ENGINE,
-    ) -> EngineCoreOutput:
-        """End a request without a token; returns its terminal output."""
-        self._end(request, reason)
-        return news_of(request, [], finish_reason=reason, stop_reason=stop_reason, error=error, error_kind=kind)
-
-    def _end(self, request: Request, reason: FinishReason) -> None:
-        """End a request. A running one stays in ``_running`` until ``_drop_ended``."""
-        if request in self._waiting:
-            self._waiting.remove(request)
-        elif request in self._blocked:
-            self._blocked.remove(request)
-        request.move_to(RequestStatus.finished(reason))
-        self._kv.free(request)
-        self._any_ended = True
-        del self._requests[request.request_id]
-        self._finished_ids.append(request.request_id)
-
-    def _fail_alone(self, request: Request) -> None:
-        """End a request that has the whole pool to itself and still not enough."""
-        num_blocks = len(self._kv.pool.blocks) - 1
-        error = f"a sequence of {request.num_tokens} tokens needs more than the {num_blocks} blocks of the KV cache"
-        self._pending_outputs.append(self._finish(request, FinishReason.ERROR, error=error))
-
-    def _drop_ended(self) -> None:
-        if self._any_ended:
-            self._running = [request for request in self._running if request.status is RequestStatus.RUNNING]
-            self._any_ended = False
-
-    def _take_pending(self) -> list[EngineCoreOutput]:
-        outputs, self._pending_outputs = self._pending_outputs, []
-        return outputs
-
-    # State.
-
-    def has_work(self) -> bool:
-        queued = self._running or self._waiting or self._finished_ids or self._pending_outputs
-        return bool(queued) or self._blocked.any_ready()
-
-    def stats(self) -> SchedulerStats:
-        num_waiting = len(self._waiting) + len(self._blocked)
-        return self._counters.stats(len(self._running), num_waiting, self._kv.pool.usage)
-
-    def reset_prefix_cache(self) -> bool:
-        return self._kv.reset_prefix_cache()
-
-    def take_kv_events(self) -> KVEventBatch | None:
-        return self._events.take() if self._events else None
-
-
-def _make_hasher(config: EngineConfig, block_size: int) -> BlockHasher | None:
-    if not config.cache.enable_prefix_caching:
-        return None
-    algorithm = hash_algorithm(config.cache.prefix_caching_hash_algo)
-    if config.cache.kv_events and not algorithm.is_reproducible:
-        _log.warning(
-            "KV events carry hashes that no other process can make: %s has a random seed here; set PYTHONHASHSEED to "
-            "the same number everywhere, or use --prefix-caching-hash-algo sha256",
-            algorithm.name,
-        )
-    return BlockHasher(block_size, algorithm)

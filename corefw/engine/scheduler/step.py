@@ -60,6 +60,10 @@ class StepBuilder:
         self._fresh_blocks[request_id] = new_block_ids
         self.token_budget -= num_tokens
 
+    def load(self, request: Request, new_block_ids: BlockIds) -> None:
+        """Let the worker clear a request's new blocks; they are filled while it waits."""
+        self._fresh_blocks[request.request_id] = new_block_ids
+
     def take_back(self, request: Request) -> bool:
         """Note that the request was preempted, and take its tokens back. Whether it had a share already."""
         request_id = request.request_id

@@ -6,7 +6,8 @@ import heapq
 import itertools
 
 from corefw.engine.request import Request
-from corefw.interfaces.scheduler import SchedulerStrategy
+from corefw.engine.scheduler.strategies import Strategies
+from corefw.interfaces.scheduler import QueueOrder
 
 __all__ = ["WaitingQueue"]
 
@@ -23,7 +24,7 @@ class WaitingQueue:
     before all others. Once it has a turn, a request keeps it when it leaves and comes back (it was blocked).
     """
 
-    def __init__(self, strategy: SchedulerStrategy) -> None:
+    def __init__(self, strategy: QueueOrder | Strategies) -> None:
         self._strategy = strategy
         self._heap: list[_Entry] = []
         self._live: dict[str, int] = {}
@@ -63,10 +64,17 @@ class WaitingQueue:
         if len(self._heap) > max(_MIN_COMPACTION, 2 * len(self._live)):
             self._compact()
 
+    def reorder(self) -> None:
+        """Ask for every key anew."""
+        entries = [entry for entry in self._heap if self._live.get(entry[3].request_id) == entry[2]]
+        self._heap = [(self._strategy.queue_key(entry[3]), *entry[1:]) for entry in entries]
+        heapq.heapify(self._heap)
+
     def _push(self, request: Request, turn: int) -> None:
         number = next(self._entry_numbers)
         self._live[request.request_id] = number
-        heapq.heappush(self._heap, (self._strategy.queue_key(request), turn, number, request))
+        key = self._strategy.queue_key(request)  # first: it may end in a reorder
+        heapq.heappush(self._heap, (key, turn, number, request))
 
     def _compact(self) -> None:
         # At most every other entry is dead afterwards, so this costs O(1) a removal.

@@ -16,7 +16,7 @@ from corefw.plugin_system.selection import select
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["OpBinder"]
+__all__ = ["AskingBinder", "OpBinder"]
 
 assert definitions.LINEAR  # importing the definitions registers them
 
@@ -68,6 +68,11 @@ class OpBinder:
         return provider.prepare_weight(request, weight)
 
     def _resolve(self, op: Op, mode: str, key: tuple[object, ...], shape: dict[str, int]) -> Callable[..., Any]:
+        provider, request = self._choose(op, key, shape)
+        kernel = fit_kernel(op.name, op.parameters, provider.kernel(request))
+        return traced_face(op, request, provider.name, kernel) if mode == "traced" else kernel
+
+    def _choose(self, op: Op, key: tuple[object, ...], shape: dict[str, int]) -> tuple[OpProvider, OpRequest]:
         request = OpRequest(
             op=op.name,
             device_type=self._device_type,
@@ -79,8 +84,16 @@ class OpBinder:
         self._selections[key] = selection
         provider = next(p for p in self._providers if p.name == selection.chosen)
         self._chosen[key] = provider, request
-        kernel = fit_kernel(op.name, op.parameters, provider.kernel(request))
-        return traced_face(op, request, provider.name, kernel) if mode == "traced" else kernel
+        return provider, request
+
+
+class AskingBinder(OpBinder):
+    """Asks the providers, and makes no kernel: for saying what would be chosen where the device may not be."""
+
+    def _resolve(self, op: Op, mode: str, key: tuple[object, ...], shape: dict[str, int]) -> Callable[..., Any]:
+        del mode
+        self._choose(op, key, shape)
+        return op.fake
 
 
 def _key(op: str, shape: dict[str, int]) -> tuple[object, ...]:

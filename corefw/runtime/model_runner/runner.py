@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from corefw.errors import EngineError
 from corefw.messages.outputs import ModelRunnerOutput
 from corefw.messages.scheduling import SchedulerOutput
 from corefw.runtime.kv_pages import KVPages
+from corefw.runtime.kv_transfer.steps import KVTransferSteps
 from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAssembly
 from corefw.runtime.model_runner.batch_state import BatchState
 from corefw.runtime.model_runner.execution import ExecutedForward, Execution
@@ -15,6 +17,7 @@ from corefw.runtime.model_runner.input_preparation import InputPreparation, Step
 from corefw.runtime.model_runner.prompt_embeds import HeldEmbeds
 from corefw.runtime.model_runner.prompt_logprobs import PromptLogprobsCollector
 from corefw.runtime.model_runner.sampling_output import SamplingOutput
+from corefw.runtime.model_runner.step_observers import StepObservers
 
 __all__ = ["ModelRunner"]
 
@@ -29,7 +32,13 @@ class _ExecutedStep:
 
 class ModelRunner:
     """Runs steps in pairs of calls. A step that raised leaves the batch as the diff made it; the scheduler ends its
-    requests, and the next diff removes them."""
+    requests, and the next diff removes them.
+
+    Attributes:
+        batch: the requests held.
+        observers: plugins that watch steps; None where there are none.
+        transfers: the KV connector's calls; None without one.
+    """
 
     def __init__(
         self,
@@ -44,6 +53,8 @@ class ModelRunner:
         embeds: HeldEmbeds,
     ) -> None:
         self.batch = batch
+        self.observers: StepObservers | None = None
+        self.transfers: KVTransferSteps | None = None
         self._pages = pages
         self._preparation = preparation
         self._assembly = assembly
@@ -56,17 +67,25 @@ class ModelRunner:
     def execute_model(self, scheduled: SchedulerOutput) -> None:
         """Update the batch, prepare the inputs, run the model."""
         self._executed = None
+        if self.transfers is not None:
+            self.transfers.settle()
+        self._pages.clear(scheduled.block_ids_to_zero)
+        if self.transfers is not None:  # before all that may fail: whoever waits for a load would wait for ever
+            self.transfers.begin(scheduled.kv_transfer)
         self.batch.update(scheduled)
         self._sampling.update(scheduled)
         self._prompt_logprobs.update(scheduled)
         self._embeds.update(scheduled)
-        self._pages.clear(scheduled.block_ids_to_zero)
+        if self.observers is not None:
+            self.observers.update(scheduled)
         if not scheduled.total_num_scheduled_tokens:
             self._executed = _ExecutedStep(None, None)
             return
         inputs = self._preparation.prepare(self.batch, scheduled.num_scheduled_tokens)
         embeds = self._embeds.of_step(self.batch, inputs)
-        forward = self._execution.run(inputs, self._assembly.assemble(inputs), embeds)
+        observers = self.observers
+        with nullcontext() if observers is None else observers.step(scheduled.step, self.batch, inputs):
+            forward = self._execution.run(inputs, self._assembly.assemble(inputs), embeds)
         self._executed = _ExecutedStep(inputs, forward)
 
     def sample_tokens(self) -> ModelRunnerOutput:
@@ -76,6 +95,12 @@ class ModelRunner:
             raise EngineError("sample_tokens was called without a step that has been executed")
         inputs, forward = executed.inputs, executed.forward
         if inputs is None or forward is None:
-            return ModelRunnerOutput(request_ids=[], sampled_token_ids=[])
+            return self._with_transfers(ModelRunnerOutput(request_ids=[], sampled_token_ids=[]))
         told = self._prompt_logprobs.collect(self.batch, inputs, forward.hidden, forward.compute_logits)
-        return self._sampling.finish(self.batch, inputs, forward.logits, told)
+        output = self._sampling.finish(self.batch, inputs, forward.logits, told)
+        if self.observers is not None:
+            output = self.observers.finish(output)
+        return self._with_transfers(output)
+
+    def _with_transfers(self, output: ModelRunnerOutput) -> ModelRunnerOutput:
+        return output if self.transfers is None else self.transfers.finish(output)

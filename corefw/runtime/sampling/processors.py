@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from corefw.interfaces.logits_processor import LogitsProcessor, SampledRequest
+from corefw.interfaces.selection import Selection
+from corefw.plugin_system.making import made_by_plugin
 from corefw.runtime.sampling.metadata import BoundProcessor
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["ProcessorError", "RequestProcessors", "apply_processor", "make_processors"]
 
 _log = logging.getLogger(__name__)
+_SETTING = "--logits-processors"
 _MAX_ERROR_CHARS = 200
 # What processors see where a prompt has an embedding and no id.
 _EMBEDDED = -1
@@ -36,10 +39,16 @@ def make_processors(config: EngineConfig, plugins: PluginManager, vocab_size: in
     """The processors that the configuration names, in its order.
 
     Raises:
-        PluginError: one isn't there, or can't be loaded.
+        PluginError: one isn't there, can't be loaded, or can't be made.
     """
-    names = config.model.logits_processors
-    return [plugins.get("logits_processors", name, setting="--logits-processors")(config, vocab_size) for name in names]
+    return [_made(name, config, plugins, vocab_size) for name in config.model.logits_processors]
+
+
+def _made(name: str, config: EngineConfig, plugins: PluginManager, vocab_size: int) -> LogitsProcessor[Any]:
+    kind: type[LogitsProcessor[Any]] = plugins.get("logits_processors", name, setting=_SETTING)
+    made = made_by_plugin(f"logits processor {name!r}", LogitsProcessor, kind, config, vocab_size)
+    plugins.record(Selection(f"logits processor {name}", name, f"the value of {_SETTING}"))
+    return made
 
 
 class RequestProcessors:

@@ -199,6 +199,7 @@ class ChatChoice(msgspec.Struct, kw_only=True):
     stop_reason: int | str | None = None
     logprobs: ChatLogprobs | None = None
     token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    extensions: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Chat(msgspec.Struct, kw_only=True):
@@ -230,6 +231,7 @@ class ChatChunkChoice(msgspec.Struct, kw_only=True):
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    extensions: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatChunk(msgspec.Struct, kw_only=True):

@@ -48,6 +48,14 @@ class CompletionRequest(GenerationFields, frozen=True, kw_only=True):
             anyOf=or_null(*PROMPT_EMBEDS_SCHEMAS),
         ),
     ] = None
+    data: Annotated[
+        Any,
+        documented(
+            "In place of prompt: what the server's IO processor (--io-processor-plugin) makes prompts of. The answer's "
+            "data are what it makes of their outputs, and there are no choices.",
+            type=["object", "array", "string", "number", "boolean", "null"],
+        ),
+    ] = None
     logprobs: Annotated[
         int | None,
         documented(
@@ -87,7 +95,7 @@ COMPLETION_REQUEST = RequestShape(
     struct=CompletionRequest,
     neutral={**UNSUPPORTED_FIELDS, "add_special_tokens": (True,), "suffix": ("",)},
     ignored=HARMLESS_FIELDS,
-    needed=("prompt", "prompt_embeds"),
+    needed=("prompt", "prompt_embeds", "data"),
 )
 
 
@@ -109,6 +117,7 @@ class CompletionChoice(msgspec.Struct, kw_only=True):
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    extensions: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
     prompt_logprobs: PromptLogprobsBody | msgspec.UnsetType = msgspec.UNSET
 
@@ -121,6 +130,7 @@ class Completion(msgspec.Struct, kw_only=True):
     model: str
     choices: list[CompletionChoice]
     usage: Usage
+    data: Any | msgspec.UnsetType = msgspec.UNSET
     object: Literal["text_completion"] = "text_completion"
 
 

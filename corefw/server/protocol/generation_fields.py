@@ -22,6 +22,7 @@ from corefw.messages.sampling import (
     RepetitionDetection,
 )
 from corefw.server.protocol.documented import documented, or_null
+from corefw.server.tags import TAGS_SCHEMA, check_tags
 
 __all__ = [
     "HARMLESS_FIELDS",
@@ -48,7 +49,6 @@ TOKEN_ID = re.compile(r"[0-9]{1,18}")
 # Fields of the API that never change an answer.
 HARMLESS_FIELDS = frozenset(
     {
-        "metadata",
         "prompt_cache_key",
         "prompt_cache_retention",
         "safety_identifier",
@@ -87,6 +87,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 _TOKEN_IDS = {"minimum": 0}
 _STOP = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_CHARS}
 _SCALAR = {"type": ["string", "number", "boolean"]}
+_OBJECT = {"type": "object"}
 _PENALTY = {"minimum": -MAX_PENALTY, "maximum": MAX_PENALTY}
 _ID = {"minLength": 1, "maxLength": 256}
 
@@ -216,6 +217,14 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
             additionalProperties={"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]},
         ),
     ] = None
+    extensions: Annotated[
+        dict[str, Any] | None,
+        documented("Data for plugins of the server, by plugin; each says what it takes.", additionalProperties=_OBJECT),
+    ] = None
+    metadata: Annotated[
+        dict[str, str] | None,
+        documented("Tags, for the figures of the server; they never change an answer.", **TAGS_SCHEMA),
+    ] = None
     stream: Annotated[Flag, documented("Answer with events as the output grows.")] = None
     stream_options: Annotated[StreamOptions | None, documented("Goes with stream: true only.")] = None
     priority: Annotated[
@@ -256,6 +265,7 @@ class GenerationFields(msgspec.Struct, frozen=True, kw_only=True):
         check_num_logprobs("prompt_logprobs", self.prompt_logprobs, limits.max_logprobs)
         if self.priority is not None and abs(self.priority) > _MAX_PRIORITY:
             raise RequestError(f"priority must be within ±{_MAX_PRIORITY}", param="priority")
+        check_tags(self.metadata, param="metadata")
         for name in ("cache_salt", "request_id"):
             text = getattr(self, name)
             if text is not None and not 1 <= len(text) <= 256:

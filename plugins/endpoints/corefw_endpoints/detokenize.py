@@ -54,6 +54,7 @@ class DetokenizeEndpoint(Endpoint):
     """``POST /detokenize``."""
 
     name = "detokenize"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         """One route."""

@@ -106,6 +106,7 @@ class TokenizeEndpoint(Endpoint):
     """``POST /tokenize``."""
 
     name = "tokenize"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         """One route."""

@@ -43,6 +43,7 @@ class TokenizerInfoEndpoint(Endpoint):
     """``GET /tokenizer_info``. The chat template may be the operator's own, so allowing this publishes it."""
 
     name = "tokenizer_info"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         """One route."""

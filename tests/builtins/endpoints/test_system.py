@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import corefw
 from corefw.interfaces.selection import Rejected, Selection
@@ -42,9 +43,14 @@ def test_the_report_lists_plugins_with_states_and_choices_with_reasons() -> None
     assert states["endpoint_plugins", "system"] == "loaded"
     assert states["endpoint_plugins", "openai_chat"] == "found"
     assert all(plugin["reason"] for plugin in report["plugins"])
-    assert report["selections"] == [
-        {"what": "platform", "chosen": "cpu", "reason": "the only one", "rejected": {"cuda": "no device"}}
-    ]
+    (selection,) = report["selections"]
+    assert selection.pop("process") == "front_end"
+    assert selection == {
+        "what": "platform",
+        "chosen": "cpu",
+        "reason": "the only one",
+        "rejected": {"cuda": "no device"},
+    }
 
 
 def test_the_report_tells_which_plugins_are_in_use() -> None:
@@ -59,6 +65,17 @@ def test_the_report_tells_which_plugins_are_in_use() -> None:
     assert rows["platform_plugins", first]["reason"] == "asked first"
 
 
+def test_the_report_has_no_secrets_that_reasons_repeat() -> None:
+    decision = ("model", "https://me:pass@hub.example/m", "asked with the-server-key")
+    config = dataclasses.replace(engine_config(), decisions=(decision,))
+    manager = PluginManager.discover("")
+    manager.record(Selection("cache", "remote", "token hf_abcdefghijklmnopqrst works", (Rejected("auth", "no door"),)))
+    with serving(scripted(config=config), plugins=manager, api_key=("the-server-key",)) as server:
+        answer = server.get("/plugins", headers={"authorization": "Bearer the-server-key"})
+    assert [text for text in ("pass@", "the-server-key", "hf_a") if text in answer.text] == []
+    assert answer.json()["selections"][0]["rejected"] == {"auth": "no door"}
+
+
 def test_the_report_has_the_decisions_of_configuration_and_core() -> None:
     config = dataclasses.replace(engine_config(), decisions=(("dtype", "float32", "the checkpoint's"),))
     plan = dataclasses.replace(scripted().plan, decisions=(("attention", "naive", "the only one"),))
@@ -67,8 +84,46 @@ def test_the_report_has_the_decisions_of_configuration_and_core() -> None:
     assert report == {
         "plugins": [],
         "selections": [],
+        "quarantined": [],
         "decisions": [
             {"what": "dtype", "chosen": "float32", "why": "the checkpoint's"},
             {"what": "attention", "chosen": "naive", "why": "the only one"},
         ],
+        "missing_processes": {},
     }
+
+
+def core_report(state: str, reason: str) -> dict[str, Any]:
+    """What a core tells that has one plugin, a choice and a quarantined contribution."""
+    plugin = {"group": "executors", "name": "uni", "distribution": "corefw", "version": corefw.__version__}
+    return {
+        "process": "engine_core",
+        "plugins": [{**plugin, "state": state, "reason": reason}],
+        "selections": [{"what": "executor", "chosen": "uni", "reason": reason, "rejected": {"mp": "not asked"}}],
+        "quarantined": [{"plugin": "theirs/watcher", "hook": "corefw_observe", "reason": "3 failures in a row"}],
+    }
+
+
+def test_the_report_has_each_plugins_state_in_the_front_end_and_in_the_core() -> None:
+    engine = scripted()
+    engine.call_results["plugins"] = core_report("active", "the value of --executor")
+    with serving(engine, plugins=PluginManager.discover("")) as server:
+        report = server.get("/plugins").json()
+    (executor,) = (p for p in report["plugins"] if (p["group"], p["name"]) == ("executors", "uni"))
+    assert (executor["state"], executor["reason"]) == ("active", "the value of --executor")
+    assert {name: fate["state"] for name, fate in executor["processes"].items()} == {
+        "front_end": "found",
+        "engine_core": "active",
+    }
+    assert [(s["process"], s["what"]) for s in report["selections"]] == [("engine_core", "executor")]
+    assert [(q["process"], q["plugin"]) for q in report["quarantined"]] == [("engine_core", "theirs/watcher")]
+
+
+def test_a_dead_core_leaves_the_report_with_what_it_told_last() -> None:
+    engine = scripted()
+    engine.call_results["plugins"] = core_report("active", "the only one")
+    with serving(engine, plugins=PluginManager.discover("")) as server:
+        server.in_loop(lambda: engine.die("the core was killed"))
+        report = server.get("/plugins").json()
+    assert report["missing_processes"] == {"engine_core": "the core was killed"}
+    assert [s["what"] for s in report["selections"]] == ["executor"]

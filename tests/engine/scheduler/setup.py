@@ -23,7 +23,7 @@ from corefw.config.model_info import ModelFiles, ModelInfo
 from corefw.config.runtime_plan import RuntimePlan
 from corefw.engine.scheduler.scheduler import DefaultScheduler
 from corefw.interfaces.kv_cache import AttentionSpec, FullAttentionSpec, KVCacheSpec, SlidingWindowSpec
-from corefw.interfaces.scheduler import SchedulerStrategy
+from corefw.interfaces.scheduler import SchedulingDecision
 from corefw.messages.outputs import ModelRunnerOutput
 from corefw.messages.request import EngineCoreRequest
 from corefw.messages.sampling import SamplingParams
@@ -52,11 +52,14 @@ class Gate:
 class OneStrategy:
     """The plugins, with this strategy whatever name is asked for."""
 
-    def __init__(self, strategy: SchedulerStrategy) -> None:
+    def __init__(self, strategy: SchedulingDecision) -> None:
         self._strategy = strategy
         self.load_all = plugins().load_all
+        self.collect, self.guard, self.record = plugins().collect, plugins().guard, plugins().record
+        self.names, self.resolved = plugins().names, lambda: ()
 
-    def get(self, _group: str, _name: str) -> Callable[[], SchedulerStrategy]:
+    def get(self, _group: str, _name: str, *, setting: str) -> Callable[[], SchedulingDecision]:
+        del setting
         return lambda: self._strategy
 
 
@@ -101,7 +104,7 @@ def make_scheduler(
     num_blocks: int = 50,
     max_model_len: int = 64,
     prefix_caching: bool = True,
-    strategy: SchedulerStrategy | None = None,
+    strategy: SchedulingDecision | None = None,
     specs: Sequence[KVCacheSpec] = (),
     kv_events: bool = False,
     hash_algo: str = "sha256",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from corefw.engine.scheduler.scheduler import DefaultScheduler
-from corefw.errors import ContextLengthError, PluginError, RequestError
+from corefw.errors import ContextLengthError, RequestError
 from corefw.interfaces.scheduler import RequestView, SchedulerStrategy
 from corefw.messages.arrays import Array
 from corefw.messages.outputs import EngineCoreOutput, ErrorKind, FinishReason, ModelRunnerOutput, StepLogprobs
@@ -268,10 +268,8 @@ def test_a_request_may_be_its_own_victim_and_the_others_go_on() -> None:
     assert scheduled.num_scheduled_tokens == {"b": 1}
 
 
-def test_a_strategy_that_names_nobody_as_victim_is_named_itself() -> None:
-    scheduler = make_crowded(PreemptNobody())
-    with pytest.raises(PluginError, match="'preempt_first' named victim 5 of 2 requests"):
-        scheduler.schedule()
+def test_a_strategy_that_names_nobody_as_victim_leaves_the_choice_to_the_default() -> None:
+    assert make_crowded(PreemptNobody()).schedule().preempted_request_ids == ["b"]
 
 
 def test_a_request_that_has_the_pool_to_itself_and_not_enough_ends_with_an_error() -> None:
@@ -659,8 +657,10 @@ def test_a_strategy_can_hold_admissions_back_and_cut_chunks() -> None:
     assert step(scheduler, a=[7])[0].num_scheduled_tokens == {"a": 2}
 
 
-@pytest.mark.parametrize(("wish", "given"), [(-5, 1), (0, 1), (100, 8)])
-def test_a_strategys_chunk_is_kept_within_what_is_possible(wish: int, given: int) -> None:
+@pytest.mark.parametrize(("wish", "given"), [(-5, 8), (0, 8), (1, 1), (100, 8)])
+def test_a_strategys_chunk_is_kept_within_what_is_possible_and_senseless_ones_are_the_defaults(
+    wish: int, given: int
+) -> None:
     class Wish(PreemptFirst):
         def chunk_tokens(self, request: RequestView, num_new_tokens: int, token_budget: int) -> int:
             return wish

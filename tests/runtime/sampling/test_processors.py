@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 import torch
 
+from corefw.config.engine_config import EngineConfig
+from corefw.errors import PluginError
 from corefw.interfaces.logits_processor import LogitsProcessor, SampledRequest
 from corefw.messages.arrays import Array
 from corefw.messages.request import EmbeddingSpan
 from corefw.messages.sampling import SamplingParams
 from corefw.messages.scheduling import CachedRequests, NewRequest, SchedulerOutput
-from corefw.runtime.sampling.processors import RequestProcessors
+from corefw.plugin_system.manager import PluginManager
+from corefw.plugin_system.report import report
+from corefw.runtime.sampling.processors import RequestProcessors, make_processors
 from corefw.testing.configs import fake_config
+from corefw.testing.pytest_plugin import RegisterPlugin
 
 
 class Listener(LogitsProcessor[None]):
@@ -52,3 +59,43 @@ def test_positions_with_embeddings_have_no_token_id() -> None:
     listener = Listener()
     RequestProcessors([listener]).update(scheduled)
     assert listener.prompts == [[7, -1, -1, 0]]
+
+
+class Named(LogitsProcessor[None]):
+    """Does nothing, under the name that it was given."""
+
+    name: ClassVar[str] = "named"
+
+    def state(self, request: SampledRequest) -> None:
+        del request
+
+    def apply(self, state: None, logits_V: torch.Tensor, output_ids: npt.NDArray[np.int32]) -> torch.Tensor:
+        return logits_V
+
+
+class Unmade(Named):
+    """Can't be made."""
+
+    name: ClassVar[str] = "unmade"
+
+    def __init__(self, config: EngineConfig, vocab_size: int) -> None:
+        raise KeyError("table")
+
+
+def with_processors(*names: str) -> EngineConfig:
+    config = fake_config()
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, logits_processors=names))
+
+
+def test_those_that_the_configuration_names_are_active(register_plugin: RegisterPlugin) -> None:
+    register_plugin("logits_processors", "named", Named)
+    plugins = PluginManager.discover(None)
+    make_processors(with_processors("named"), plugins, 10)
+    states = {row.name: (row.state.value, row.reason) for row in report(plugins)}
+    assert states["named"] == ("active", "the value of --logits-processors")
+
+
+def test_one_that_cannot_be_made_is_named(register_plugin: RegisterPlugin) -> None:
+    register_plugin("logits_processors", "unmade", Unmade)
+    with pytest.raises(PluginError, match="logits processor 'unmade' failed in Unmade: KeyError: 'table'"):
+        make_processors(with_processors("unmade"), PluginManager.discover(None), 10)

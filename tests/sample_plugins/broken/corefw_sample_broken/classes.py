@@ -16,3 +16,8 @@ class FromTheFuture(Platform):
 def a_number() -> int:
     """Return no class."""
     return 7
+
+
+def raises() -> type:
+    """Fail when it is called."""
+    raise RuntimeError("sample call failure")

@@ -16,6 +16,7 @@ class TasksEndpoint(Endpoint):
     """GET /sample/tasks."""
 
     name = "inside"
+    prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
         """The route."""

@@ -1,0 +1,1 @@
+"""``corefw plugins``: what is installed, what became of it and why."""

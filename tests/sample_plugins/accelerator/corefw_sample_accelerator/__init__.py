@@ -1,0 +1,1 @@
+"""Sample plugins for hardware that isn't here: what would be chosen for it can be explained all the same."""

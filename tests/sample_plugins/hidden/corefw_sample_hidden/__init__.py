@@ -1,0 +1,1 @@
+"""Hidden states of layers in the response."""

@@ -1,0 +1,1 @@
+"""Sample configuration hooks: names for models, defaults of a house, settings."""

@@ -1,0 +1,1 @@
+"""Writes down what happened to each request."""

@@ -1,0 +1,1 @@
+"""Functions to call in the engine, and events from it."""

@@ -1,0 +1,1 @@
+"""Sample scheduler strategies, and an observer with settings of its own."""

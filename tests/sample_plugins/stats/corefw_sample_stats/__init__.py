@@ -1,0 +1,1 @@
+"""Sample stat loggers: one to a file, one that fails."""

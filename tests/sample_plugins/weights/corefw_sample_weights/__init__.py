@@ -1,0 +1,1 @@
+"""Sample links of the loading chain: a filter and a transform."""

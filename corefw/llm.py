@@ -15,7 +15,7 @@ from corefw.config.args import UserArgs
 from corefw.engine.llm_engine import LLMEngine
 from corefw.errors import ConfigError, EngineDeadError, RequestError
 from corefw.frontend.batch_generator import BatchGenerator, BatchItem, naming_prompt
-from corefw.frontend.chat_messages import has_media
+from corefw.frontend.chat_messages import check_template_ends, has_media
 from corefw.frontend.io_processing import IOProcessing, IORun, as_io_outputs
 from corefw.frontend.output_processor import GenerationUpdate
 from corefw.frontend.prepare import prepare
@@ -172,11 +172,7 @@ class LLM:
         Raises:
             RequestError, EngineError: see ``generate``; or both of the above are True.
         """
-        if add_generation_prompt and continue_final_message:
-            raise RequestError(
-                "continue_final_message and add_generation_prompt can't both be True; leave add_generation_prompt out",
-                param="continue_final_message",
-            )
+        check_template_ends(add_generation_prompt, continue_final_message)
         conversations = [messages] if messages and isinstance(messages[0], Mapping) else messages
         given = self._params(sampling_params, len(conversations))
         with ExitStack() as runs:

@@ -118,7 +118,7 @@ def test_the_last_message_can_be_continued(llm: LLM) -> None:
     open_ids = llm.chat(conversation, GREEDY, continue_final_message=True)[0].prompt_token_ids
     assert 0 < len(open_ids) < len(ended)
     assert ended[: len(open_ids)] == open_ids
-    with pytest.raises(RequestError, match="can't both be True"):
+    with pytest.raises(RequestError, match="can't both be true; leave add_generation_prompt out"):
         llm.chat(conversation, GREEDY, continue_final_message=True, add_generation_prompt=True)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from corefw.errors import RequestError
 
-__all__ = ["MODALITIES", "has_media", "refused_part", "template_messages"]
+__all__ = ["MODALITIES", "check_template_ends", "has_media", "refused_part", "template_messages"]
 
 # What a content part of a type is, other than text.
 MODALITIES = {
@@ -23,6 +23,19 @@ MODALITIES = {
     "file": "file",
     "input_file": "file",
 }
+
+
+def check_template_ends(add_generation_prompt: bool | None, continue_final_message: bool | None) -> None:
+    """Refuse a prompt that would have to end in two ways.
+
+    Raises:
+        RequestError: both are true.
+    """
+    if add_generation_prompt and continue_final_message:
+        raise RequestError(
+            "continue_final_message and add_generation_prompt can't both be true; leave add_generation_prompt out",
+            param="continue_final_message",
+        )
 
 
 def has_media(messages: Sequence[Mapping[str, Any]]) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
+from corefw.frontend.chat_messages import check_template_ends
 from corefw.interfaces.server_state import ServerState
 from corefw.server.chat_rendering import render_chat
 from corefw.server.errors import error_response
@@ -35,6 +36,7 @@ __all__ = [
     "RequestShape",
     "ServerState",
     "Usage",
+    "check_template_ends",
     "check_template_kwargs",
     "documented",
     "error_response",

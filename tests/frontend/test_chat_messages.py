@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from corefw.errors import RequestError
-from corefw.frontend.chat_messages import template_messages
+from corefw.frontend.chat_messages import check_template_ends, template_messages
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,17 @@ def test_what_is_malformed_is_refused_by_its_path(messages: Any, param: str, wor
         template_messages(messages)
     assert raised.value.param == param
     assert raised.value.status == 400
+
+
+@pytest.mark.parametrize("add_generation_prompt", [None, False, True])
+@pytest.mark.parametrize("continue_final_message", [None, False, True])
+def test_a_prompt_ends_in_one_way(add_generation_prompt: bool | None, continue_final_message: bool | None) -> None:
+    if add_generation_prompt and continue_final_message:
+        with pytest.raises(RequestError, match="can't both be true; leave add_generation_prompt out") as raised:
+            check_template_ends(add_generation_prompt, continue_final_message)
+        assert raised.value.param == "continue_final_message"
+    else:
+        check_template_ends(add_generation_prompt, continue_final_message)
 
 
 def test_the_message_never_repeats_unbounded_input() -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from corefw.config.engine_config import ServerConfig
 from corefw.errors import RequestError
+from corefw.frontend.chat_messages import check_template_ends
 from corefw.frontend.sampling_defaults import SamplingDefaults
 from corefw.messages.sampling import ALL_LOGPROBS, MAX_SEED, SamplingParams
 from corefw.server.protocol.answers import PromptLogprobsBody, Usage
@@ -36,7 +37,6 @@ __all__ = [
     "ChatRequest",
     "ChatTokenLogprob",
     "ChatTopLogprob",
-    "check_template_ends",
     "check_template_kwargs",
 ]
 
@@ -117,19 +117,6 @@ def check_template_kwargs(values: Mapping[str, Any] | None) -> None:
         raise RequestError(
             f"chat_template_kwargs must not have {taken[0]}, which the server itself sets; leave it out",
             param=f"chat_template_kwargs.{taken[0]}",
-        )
-
-
-def check_template_ends(add_generation_prompt: bool | None, continue_final_message: bool | None) -> None:
-    """Refuse a prompt that would have to end in two ways.
-
-    Raises:
-        RequestError: both are true.
-    """
-    if add_generation_prompt and continue_final_message:
-        raise RequestError(
-            "continue_final_message and add_generation_prompt can't both be true; leave add_generation_prompt out",
-            param="continue_final_message",
         )
 
 

@@ -18,6 +18,7 @@ from corefw.sdk.server import (
     TEMPLATE_KWARGS_SCHEMA,
     Operation,
     RequestShape,
+    check_template_ends,
     check_template_kwargs,
     documented,
     fragment,
@@ -76,11 +77,7 @@ class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
                 "the chat template says which special tokens messages get; leave add_special_tokens out",
                 param="add_special_tokens",
             )
-        if self.continue_final_message and self.add_generation_prompt:
-            raise RequestError(
-                "continue_final_message and add_generation_prompt can't both be true; leave one out",
-                param="continue_final_message",
-            )
+        check_template_ends(self.add_generation_prompt, self.continue_final_message)
 
 
 TOKENIZE_REQUEST = RequestShape(

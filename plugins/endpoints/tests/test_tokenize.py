@@ -23,10 +23,10 @@ def tokenized(client: httpx.Client, **body: Any) -> dict[str, Any]:
     return dict(response.json())
 
 
-def refused(client: httpx.Client, body: Any) -> dict[str, Any]:
+def refused(client: httpx.Client, body: Any, path: str = "/tokenize") -> dict[str, Any]:
     """The error object; ``body`` is raw JSON where Python's would be another."""
     content = body if isinstance(body, str) else json.dumps(body)
-    response = client.post("/tokenize", content=content, headers={"content-type": "application/json"})
+    response = client.post(path, content=content, headers={"content-type": "application/json"})
     assert response.status_code == 400, response.text
     assert "Error" not in response.json()["error"]["message"]
     return dict(response.json()["error"])
@@ -119,6 +119,11 @@ def test_an_empty_prompt_has_no_tokens(client: httpx.Client) -> None:
 )
 def test_what_is_wrong_is_named(client: httpx.Client, body: Any, param: str) -> None:
     assert refused(client, body)["param"] == param
+
+
+def test_two_ends_of_one_prompt_are_refused_in_the_words_of_the_chat_route(client: httpx.Client) -> None:
+    both = {"messages": USER, "continue_final_message": True, "add_generation_prompt": True}
+    assert refused(client, both)["message"] == refused(client, both, "/v1/chat/completions")["message"]
 
 
 def test_an_unknown_field_is_refused_with_the_nearest_name(client: httpx.Client) -> None:

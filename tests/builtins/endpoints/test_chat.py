@@ -174,6 +174,7 @@ def test_a_prompt_ends_in_one_way(server: Running, stream: bool) -> None:
     both = {"add_generation_prompt": True, "continue_final_message": True}
     answer = server.post("chat/completions", {"messages": HI, "stream": stream, **both})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "continue_final_message")
+    assert "can't both be true; leave add_generation_prompt out" in answer.json()["error"]["message"]
     assert chat(server, continue_final_message=False, add_generation_prompt=True)["choices"]
 
 

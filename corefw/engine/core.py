@@ -23,6 +23,7 @@ from corefw.plugin_system.groups import Process, group_named
 from corefw.plugin_system.process_report import describe
 from corefw.plugin_system.selection import by_name
 from corefw.plugin_system.settings import restore_settings
+from corefw.plugin_system.starting import starting
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
@@ -69,19 +70,26 @@ class EngineCore:
         self._failure: str | None = None
         self._num_untold = 0
         self._failure_listener: Callable[[str], None] = _log.error
+        with starting(plugins):
+            self._start(config, plugins, report)
+        # What lives until the end isn't worth walking in every collection.
+        gc.collect()
+        gc.freeze()
+
+    def _start(self, config: EngineConfig, plugins: PluginManager, report: Callable[[str], None]) -> None:
         report("loading plugins")
         plugins.load_general(Process.ENGINE_CORE)
         restore_settings(plugins, config.plugin_settings)
-        executor_class = _plugin_class(
-            plugins, "executors", config.parallel.distributed_executor_backend, "--distributed-executor-backend"
-        )
+        executor_class = _plugin_class(plugins, "executors", config.parallel.executor, "--distributed-executor-backend")
         scheduler_class = _plugin_class(plugins, "schedulers", config.scheduler.scheduler, "--scheduler")
         report("loading the model")
-        self._executor: Executor = executor_class(config, plugins)
+        with starting(plugins, "executors", config.parallel.distributed_executor_backend):
+            self._executor: Executor = executor_class(config, plugins)
         try:
             self._executor.on_failure(self._executor_failed)
             self.plan, group_specs = self._size_cache(config, report)
-            self._scheduler: Scheduler = scheduler_class(config, self.plan, group_specs, plugins)
+            with starting(plugins, "schedulers", config.scheduler.scheduler):
+                self._scheduler: Scheduler = scheduler_class(config, self.plan, group_specs, plugins)
             if config.kv_transfer.kv_connector is not None:
                 self._scheduler.receive_handshakes(self._executor.collective_rpc("kv_handshake"))
             self._life_cycle = LifeCycle.collect(config, plugins)
@@ -89,9 +97,6 @@ class EngineCore:
         except BaseException:
             self._executor.shutdown()
             raise
-        # What lives until the end isn't worth walking in every collection.
-        gc.collect()
-        gc.freeze()
 
     def add_request(self, request: EngineCoreRequest) -> None:
         """Queue a request. One that can't run ends at once, in an output; nothing is raised."""

@@ -76,7 +76,7 @@ def explain(args: UserArgs, plugins: PluginManager, described: DeviceDescription
 def _named(config: EngineConfig, plugins: PluginManager) -> Iterator[Selection]:
     """What the configuration names, each looked up so that a wrong name is told here."""
     settings = [
-        ("executors", "--distributed-executor-backend", config.parallel.distributed_executor_backend),
+        ("executors", "--distributed-executor-backend", config.parallel.executor),
         ("schedulers", "--scheduler", config.scheduler.scheduler),
         ("scheduler_strategies", "--scheduling-policy", config.scheduler.scheduling_policy),
         ("kv_connectors", "--kv-connector", config.kv_transfer.kv_connector),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from corefw import env
 from corefw.config.args import SECTIONS, UserArgs
-from corefw.config.engine_config import EngineConfig, ModelConfig, PluginConfig
+from corefw.config.engine_config import EngineConfig, ModelConfig, ParallelConfig, PluginConfig
 from corefw.config.fingerprint import fingerprint_of
 from corefw.config.model_info import ModelFiles, ModelInfo
 from corefw.engine.plugin_proposals import apply_plugin_proposals, stands_for
@@ -59,6 +59,7 @@ def resolve_config(
     else:
         platform, selection = _described_platform(device.platform, plugins, described)
     selections = [*selections, selection]
+    _check_parallel(_section(ParallelConfig, args.section("parallel")))
     what = f"platform {platform.name!r}"
     proposed = made_by_plugin(what, Sequence, platform.propose, info, args.explicit, interactive=interactive)
     sections, changes = _apply_proposals(args, proposed)
@@ -183,6 +184,17 @@ def _with_fingerprint(config: EngineConfig, plugins: PluginManager) -> EngineCon
     why = f"{what}; with additions of {', '.join(name for name, _ in additions)}" if additions else what
     decisions = (*config.decisions, ("fingerprint", fingerprint, why))
     return dataclasses.replace(config, fingerprint=fingerprint, decisions=decisions)
+
+
+def _check_parallel(parallel: ParallelConfig) -> None:
+    for flag, size in (
+        ("--prefill-context-parallel-size", parallel.prefill_context_parallel_size),
+        ("--decode-context-parallel-size", parallel.decode_context_parallel_size),
+    ):
+        if size > 1:
+            raise ConfigError(f"{flag} {size} needs an attention backend that computes a part of a context; use 1")
+    if parallel.data_parallel_size > 1:
+        raise ConfigError(f"--data-parallel-size {parallel.data_parallel_size} isn't available; start several servers")
 
 
 def _check_context(model: ModelConfig, info: ModelInfo) -> None:

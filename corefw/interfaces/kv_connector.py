@@ -322,5 +322,5 @@ def connector_setup(
         options=typed_options(settings.kv_connector_config, connector.options_type),
         block_sizes=tuple(block_sizes),
         rank=rank,
-        num_ranks=config.parallel.tensor_parallel_size,
+        num_ranks=config.parallel.grid.replica_size,
     )

@@ -26,6 +26,10 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "max_num_batched_tokens": (1, 2**20),
     "long_prefill_token_threshold": (0, 2**20),
     "watermark": (0, math.nextafter(1, 0)),
+    "tensor_parallel_size": (1, 65536),
+    "pipeline_parallel_size": (1, 65536),
+    "prefill_context_parallel_size": (1, 65536),
+    "data_parallel_size": (1, 4096),
     "port": (0, 65535),
     "max_body_bytes": (1024, 2**63 - 1),
     "max_total_body_bytes": (1024, 2**63 - 1),
@@ -93,7 +97,7 @@ def test_no_number_is_without_a_bound() -> None:
         for name in section.__dataclass_fields__
         if isinstance(value := getattr(section, name), int | float) and not isinstance(value, bool)
     }
-    assert numbers.keys() - {"tensor_parallel_size", "ssl_cert_reqs"} <= BOUNDS.keys()
+    assert numbers.keys() - {"decode_context_parallel_size", "ssl_cert_reqs"} <= BOUNDS.keys()
 
 
 @pytest.mark.parametrize("name", BOUNDS)

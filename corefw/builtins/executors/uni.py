@@ -30,10 +30,11 @@ class UniExecutor(Executor):
     def __init__(self, config: EngineConfig, plugins: PluginManager) -> None:
         from corefw.runtime.worker import Worker  # brings torch, which this module must not
 
-        num_ranks = config.parallel.tensor_parallel_size
+        num_ranks = config.parallel.grid.replica_size
         if num_ranks != 1:
             raise ConfigError(
-                f"executor uni runs one rank, but tensor_parallel_size is {num_ranks}; choose another one"
+                f"executor uni runs one rank, but --tensor-parallel-size and --pipeline-parallel-size make {num_ranks}: "
+                "choose another with --distributed-executor-backend"
             )
         self._running: Worker | None = Worker(config, plugins)
 

@@ -18,6 +18,7 @@ from corefw.interfaces.io_processor import IOContext, IOOutput, IOProcessor, IOP
 from corefw.interfaces.selection import Rejected, Selection
 from corefw.messages.plain import plain_problem
 from corefw.messages.sampling import SamplingParams
+from corefw.plugin_system.starting import starting
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
@@ -88,8 +89,9 @@ class IOProcessing:
                 f"IO processor {name!r} ({setting}) is for {', '.join(sorted(cls_.tasks)) or 'nothing'}, but this "
                 f"model does generate; choose another one, or {_FLAG} {NO_PROCESSOR}"
             )
+        with starting(plugins, _GROUP, name):
+            processor = cls_(IOSetup(config=config, renderer=renderer, media_model=media_model))
         owner = next(v.plugin.full_name for v in plugins.verdicts if (v.plugin.group, v.plugin.name) == (_GROUP, name))
-        processor = _made(cls_, owner, IOSetup(config=config, renderer=renderer, media_model=media_model))
         others = tuple(Rejected(other, f"not asked: {setting} is {name}") for other in installed if other != name)
         plugins.record(Selection("IO processor", name, f"the value of {setting}", others))
         return cls(processor, owner, config, renderer)
@@ -295,15 +297,6 @@ def _check_installed(name: str, setting: str, plugins: PluginManager) -> None:
         f"IO processor {name[:80]!r}, asked for by {setting}, isn't installed; installed: {installed}. Install it, or "
         f"start with {_FLAG} {NO_PROCESSOR}"
     )
-
-
-def _made(cls: type[IOProcessor], owner: str, setup: IOSetup) -> IOProcessor:
-    try:
-        return cls(setup)
-    except (ConfigError, PluginError):
-        raise
-    except Exception as error:
-        raise PluginError(f"IO processor {owner} can't be made: {type(error).__name__}: {error}") from error
 
 
 def _media_model(plugins: PluginManager, config: EngineConfig) -> MediaModel | None:

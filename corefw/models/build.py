@@ -21,6 +21,7 @@ from corefw.models.shape import has_sliding_window, head_size
 from corefw.observability.logging import get_logger
 from corefw.plugin_system.making import made_by_plugin
 from corefw.plugin_system.selection import select
+from corefw.plugin_system.starting import created, starting
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
@@ -49,7 +50,7 @@ def make_build_context(
         ConfigError: no attention backend fits; names each reason.
     """
     batch_invariant = is_batch_invariant(config)
-    platform: Platform = plugins.get("platform_plugins", config.platform)()
+    platform: Platform = created(plugins, "platform_plugins", config.platform)
     selection = choose_attention(config, platform, device.type, plugins)
     build = BuildContext(
         device=device,
@@ -57,7 +58,7 @@ def make_build_context(
         dtype_name=config.dtype,
         batch_invariant=batch_invariant,
         binder=OpBinder(
-            [plugin.value() for plugin in plugins.load_all("op_providers")],
+            [plugin.create() for plugin in plugins.load_all("op_providers")],
             device_type=device.type,
             dtype=config.dtype,
             batch_invariant=batch_invariant,
@@ -80,12 +81,13 @@ def build_model(config: EngineConfig, build: BuildContext, plugins: PluginManage
     """
     info = config.model_info
     model: Any = make_model(config, build, plugins)
-    loader: ModelLoader = plugins.get("model_loaders", info.loader)()
+    loader: ModelLoader = created(plugins, "model_loaders", info.loader)
     chain = LoadingChain.of(config, plugins)
-    if chain:
-        _load_through(chain, model, loader.weights(info, build.dtype), loader.name, plugins)
-    else:
-        model.load_weights(loader.weights(info, build.dtype))
+    with starting(plugins, "model_loaders", info.loader):
+        if chain:
+            _load_through(chain, model, loader.weights(info, build.dtype), loader.name, plugins)
+        else:
+            model.load_weights(loader.weights(info, build.dtype))
     built: nn.Module = model.eval().requires_grad_(False)
     prepare_weights(built)
     return built
@@ -123,12 +125,15 @@ def make_model(config: EngineConfig, build: BuildContext, plugins: PluginManager
     """The model without its weights."""
     info, name = config.model_info, config.model_implementation
     if name == NATIVE:
-        model = model_class(info.architecture, plugins)(info, build)
+        cls = model_class(info.architecture, plugins)
+        with starting(plugins, "model_plugins", info.architecture):
+            model = cls(info, build)
         plugins.record(Selection("model", info.architecture, "the checkpoint's architecture"))
         return model
     request = ModelRequest(info=info, dtype=config.dtype, trust_remote_code=config.model.trust_remote_code)
-    implementation: ModelImplementation = plugins.get("model_implementations", name)()
-    return implementation.build(request, build)
+    implementation: ModelImplementation = created(plugins, "model_implementations", name)
+    with starting(plugins, "model_implementations", name):
+        return implementation.build(request, build)
 
 
 def choose_attention(config: EngineConfig, platform: Platform, device_type: str, plugins: PluginManager) -> Selection:
@@ -169,7 +174,9 @@ def _in_order(preferred: Sequence[str], installed: Sequence[str]) -> list[str]:
 
 def _asking(plugins: PluginManager, name: str, request: AttentionRequest) -> Callable[[], str | None]:
     def supports() -> str | None:
-        reason: str | None = plugins.get(_BACKENDS, name).capabilities.supports(request)
+        backend = plugins.get(_BACKENDS, name)
+        with starting(plugins, _BACKENDS, name):
+            reason: str | None = backend.capabilities.supports(request)
         return reason
 
     return supports

@@ -71,7 +71,7 @@ def _build_context(config: EngineConfig, platform: Platform, plugins: PluginMana
         dtype_name=config.dtype,
         batch_invariant=batch_invariant,
         binder=AskingBinder(
-            [plugin.value() for plugin in plugins.load_all("op_providers")],
+            [plugin.create() for plugin in plugins.load_all("op_providers")],
             device_type=platform.device_type,
             dtype=config.dtype,
             batch_invariant=batch_invariant,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from corefw.errors import ConfigError
 from corefw.models.loading.remote_code import refuse_remote_code
 from corefw.plugin_system.selection import select
+from corefw.plugin_system.starting import created, starting
 
 if TYPE_CHECKING:
     from torch import nn
@@ -84,8 +85,9 @@ def choose_implementation(
 
     def asking(name: str) -> Callable[[], str | None]:
         def supports() -> str | None:
-            asked[name] = plugins.get(_IMPLEMENTATIONS, name)()
-            return asked[name].supports(request)
+            asked[name] = created(plugins, _IMPLEMENTATIONS, name)
+            with starting(plugins, _IMPLEMENTATIONS, name):
+                return asked[name].supports(request)
 
         return supports
 
@@ -96,7 +98,10 @@ def choose_implementation(
     except ConfigError as error:
         raise error if installed else ConfigError(f"{error}. {_REMEDY}") from None
     chosen = selection.chosen
-    return selection, request.info if chosen == NATIVE else asked[chosen].describe(request)
+    if chosen == NATIVE:
+        return selection, request.info
+    with starting(plugins, _IMPLEMENTATIONS, chosen):
+        return selection, asked[chosen].describe(request)
 
 
 def _unknown(architecture: str, plugins: PluginManager) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
@@ -46,6 +47,7 @@ class LoadedPlugin:
     name: str
     distribution: str
     value: Any
+    group: str = ""
 
     @property
     def builtin(self) -> bool:
@@ -63,8 +65,10 @@ class LoadedPlugin:
             return self.value()
         except PluginUnavailable:
             raise
-        except Exception as error:
-            raise PluginError(f"plugin {self.name!r} of {self.distribution} can't be made: {told(error)}") from error
+        except (Exception, SystemExit) as error:
+            group = f" ({self.group})" if self.group else ""
+            cause = f"can't be made: {told(error)}"
+            raise PluginError(f"plugin {self.name!r}{group} of {self.distribution} {cause}") from error
 
 
 class PluginManager:
@@ -86,6 +90,8 @@ class PluginManager:
         self._announced: set[str] = set()
         self._guards: list[Guarded[Any]] = []
         self._selections: list[Selection] = []
+        # Entered around whatever loads a plugin or calls its hooks.
+        self.watching: Callable[[FoundPlugin], AbstractContextManager[object]] = nullcontext
 
     @classmethod
     def discover(cls, allow: str | None = None, policy: str = "normal", lock: str | None = None) -> PluginManager:
@@ -172,7 +178,7 @@ class PluginManager:
         for verdict, outcome in outcomes:
             self._stop_if_required(verdict, outcome)
         return tuple(
-            LoadedPlugin(verdict.plugin.name, verdict.plugin.distribution, outcome.value)
+            LoadedPlugin(verdict.plugin.name, verdict.plugin.distribution, outcome.value, group)
             for verdict, outcome in outcomes
             if outcome.state is State.LOADED
         )
@@ -263,7 +269,8 @@ class PluginManager:
         if known is not None:
             return known
         finish = self._install_general if plugin.group == _GENERAL else resolve_class
-        outcome = self._outcomes[plugin] = load_plugin(plugin, finish)
+        with self.watching(plugin):
+            outcome = self._outcomes[plugin] = load_plugin(plugin, finish)
         if outcome.state is State.FAILED:
             self._log_failure(plugin, outcome)
         elif outcome.state is State.UNAVAILABLE:
@@ -310,7 +317,7 @@ class PluginManager:
     ) -> Any:
         plugin = verdict.plugin
         try:
-            with contained(plugin.full_name):
+            with self.watching(plugin), contained(plugin.full_name):
                 answer = self._hooks.call(plugin.name, hook, args, kwargs)
             if answer is not None and not isinstance(answer, kind):
                 raise TypeError(f"it returned {type(answer).__name__}, not {_kind_name(kind)}")

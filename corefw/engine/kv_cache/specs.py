@@ -37,7 +37,7 @@ class SpecRegistry:
     @classmethod
     def from_plugins(cls, plugins: PluginManager) -> SpecRegistry:
         """All of group ``corefw.kv_cache_specs``."""
-        return cls(loaded.value() for loaded in plugins.load_all("kv_cache_specs"))
+        return cls(loaded.create() for loaded in plugins.load_all("kv_cache_specs"))
 
     def resolve(self, spec: KVCacheSpec) -> KVCacheSpecPlugin:
         """The plugin of the spec's nearest registered ancestor.

@@ -12,9 +12,9 @@ from corefw.errors import ConfigError, PluginError
 from corefw.interfaces.scheduler import Admission, ChunkBudget, QueueOrder, RequestView, VictimChoice
 from corefw.interfaces.selection import Rejected, Selection
 from corefw.observability.logging import get_logger
-from corefw.plugin_system.blame import told
 from corefw.plugin_system.contributions import Contribution, Guarded
 from corefw.plugin_system.discovery import CORE_DISTRIBUTION
+from corefw.plugin_system.starting import starting
 
 if TYPE_CHECKING:
     from corefw.plugin_system.manager import PluginManager
@@ -90,12 +90,9 @@ def choose_strategies(limits: SchedulerConfig, plugins: PluginManager) -> Strate
 
 
 def _make(name: str, setting: str, plugins: PluginManager) -> Any:
-    try:
-        return plugins.get(_GROUP, name, setting=setting)()
-    except PluginError:
-        raise
-    except Exception as error:
-        raise PluginError(f"scheduler strategy {name!r} can't be made: {told(error)}") from error
+    strategy = plugins.get(_GROUP, name, setting=setting)
+    with starting(plugins, _GROUP, name):
+        return strategy()
 
 
 def _record(option: str, chosen: str, setting: str, why_not: str, decides: bool, plugins: PluginManager) -> None:

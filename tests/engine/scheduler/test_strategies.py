@@ -73,6 +73,7 @@ class Plugins:
         self._strategies = {"fcfs": FirstComeFirstServed, "priority": Priority, **strategies}
         self.selections: dict[str, Selection] = {}
         self.guards: list[Guarded[Any]] = []
+        self.verdicts = ()
 
     def get(self, group: str, name: str, *, setting: str) -> Any:
         if name not in self._strategies:
@@ -159,7 +160,7 @@ def test_an_unknown_strategy_is_refused_with_its_option() -> None:
 
 
 def test_a_strategy_that_cannot_be_made_stops_the_start_with_its_name() -> None:
-    with pytest.raises(PluginError, match="'needy' can't be made: TypeError"):
+    with pytest.raises(PluginError, match=r"'needy' \(scheduler_strategies\) failed at its start: TypeError"):
         choose(Plugins(needy=lambda _: None), scheduling_order="needy")
 
 

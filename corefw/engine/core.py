@@ -83,7 +83,7 @@ class EngineCore:
         executor_class = _plugin_class(plugins, "executors", config.parallel.executor, "--distributed-executor-backend")
         scheduler_class = _plugin_class(plugins, "schedulers", config.scheduler.scheduler, "--scheduler")
         report("loading the model")
-        with starting(plugins, "executors", config.parallel.distributed_executor_backend):
+        with starting(plugins, "executors", config.parallel.executor):
             self._executor: Executor = executor_class(config, plugins)
         try:
             self._executor.on_failure(self._executor_failed)

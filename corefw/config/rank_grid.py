@@ -1,7 +1,8 @@
 """The grid of ranks: who shares layers, who holds which part of them, who is a replica.
 
 ``external DP x DP x PP x prefill-context x TP``, the last one varying fastest; decode-context groups lie
-inside TP groups. One engine core drives the ranks of one replica (PP x prefill-context x TP); replicas are engines of their own.
+inside TP groups. One engine core drives the ranks of one replica (PP x prefill-context x TP); replicas are engines
+of their own.
 """
 
 from __future__ import annotations

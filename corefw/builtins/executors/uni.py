@@ -33,7 +33,7 @@ class UniExecutor(Executor):
         num_ranks = config.parallel.grid.replica_size
         if num_ranks != 1:
             raise ConfigError(
-                f"executor uni runs one rank, but --tensor-parallel-size and --pipeline-parallel-size make {num_ranks}: "
+                f"executor uni runs one rank, but the parallel sizes make {num_ranks}: "
                 "choose another with --distributed-executor-backend"
             )
         self._running: Worker | None = Worker(config, plugins)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from corefw.errors import ContextLengthError, RequestError
 from corefw.frontend.chat_messages import template_messages
 from corefw.frontend.chat_template import (
     ChatTemplate,
+    SlowTemplateError,
     templates_of_directory,
     templates_of_gguf,
     templates_of_option,
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from corefw.config.model_info import ModelInfo
     from corefw.frontend.template_pool import Lane
 
-__all__ = ["InsertedChat", "Renderer"]
+__all__ = ["InsertedChat", "Renderer", "SlowChatError"]
 
 # Below this many bytes a token of the context a text may fit; only longer ones are compared with the longest token.
 _PLAUSIBLE_BYTES_PER_TOKEN = 32
@@ -46,6 +48,27 @@ class _Ends:
 
     add_generation_prompt: bool
     continue_final_message: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _PreparedChat:
+    """A chat as the editors left it, ready for the template."""
+
+    variables: dict[str, Any]
+    shield: ContentShield
+    continue_final_message: bool
+
+
+class SlowChatError(Exception):
+    """A chat's template isn't rendered quickly.
+
+    Attributes:
+        finish: renders it in the slow lane; the chat was edited before, and isn't again.
+    """
+
+    def __init__(self, finish: Callable[[], list[int]]) -> None:
+        super().__init__("the template isn't rendered quickly")
+        self.finish = finish
 
 
 class Renderer:
@@ -154,14 +177,17 @@ class Renderer:
             lane: see ``TemplatePool``.
 
         Raises:
-            SlowTemplateError: the template isn't rendered quickly, and the lane is the quick one.
+            SlowChatError: the template isn't rendered quickly, and the lane is the quick one.
             RequestError: malformed messages, no template, or the template refuses; ``param`` is the path.
             CapacityError, EngineError: a plugin says so, or failed.
         """
         shield = ContentShield(self.tokenizer, is_open=self._parses_content)
         ends = _Ends(add_generation_prompt, continue_final_message)
-        rendered = self._apply(shield, messages, template_kwargs, ends, lane)
-        return self._checked_chat(shield.encode(rendered))
+        prepared = self._prepare(shield, messages, template_kwargs, ends)
+        try:
+            return self._chat_ids(prepared, lane)
+        except SlowTemplateError:
+            raise SlowChatError(partial(self._chat_ids, prepared, "slow")) from None
 
     def render_chat_with(
         self,
@@ -184,7 +210,7 @@ class Renderer:
         """
         shield = ContentShield(self.tokenizer, is_open=self._parses_content)
         ends = _Ends(add_generation_prompt, continue_final_message)
-        rendered = self._apply(shield, messages, template_kwargs, ends, "any")
+        rendered = self._apply_template(self._prepare(shield, messages, template_kwargs, ends), "any")
         ids: list[int] = []
         offsets: dict[str, int] = {}
         for piece in re.split(f"({'|'.join(map(re.escape, insertions))})", rendered) if insertions else [rendered]:
@@ -203,32 +229,36 @@ class Renderer:
         ids = self._checked_chat(ids)
         return InsertedChat(ids, {mark: offset + len(ids) - num_ids for mark, offset in offsets.items()})
 
-    def _apply(
+    def _chat_ids(self, prepared: _PreparedChat, lane: Lane) -> list[int]:
+        return self._checked_chat(prepared.shield.encode(self._apply_template(prepared, lane)))
+
+    def _prepare(
         self,
         shield: ContentShield,
         messages: Sequence[Mapping[str, Any]],
         template_kwargs: Mapping[str, Any] | None,
         ends: _Ends,
-        lane: Lane,
-    ) -> str:
+    ) -> _PreparedChat:
+        """The one place where plugins edit a chat."""
         messages, template_kwargs = self.hooks.edit(messages, template_kwargs)
         protected = shield.protect(template_messages(messages))
         if ends.continue_final_message:
             protected[-1]["content"] = shield.ended(protected[-1]["content"])
-        rendered = self._template.render(
-            {
-                "tools": None,  # Hugging Face defines both: templates ask whether they are none, not whether they exist
-                "documents": None,
-                **self._token_texts,
-                **shield.protect(template_kwargs or {}),
-                "messages": protected,
-                "add_generation_prompt": ends.add_generation_prompt,
-            },
-            lane=lane,
-        )
-        if ends.continue_final_message:
-            rendered = shield.cut_at_end(rendered)
-        self._check_text(shield.unmarked(rendered), "messages")
+        variables = {
+            "tools": None,  # Hugging Face defines both: templates ask whether they are none, not whether they exist
+            "documents": None,
+            **self._token_texts,
+            **shield.protect(template_kwargs or {}),
+            "messages": protected,
+            "add_generation_prompt": ends.add_generation_prompt,
+        }
+        return _PreparedChat(variables, shield, ends.continue_final_message)
+
+    def _apply_template(self, prepared: _PreparedChat, lane: Lane) -> str:
+        rendered = self._template.render(prepared.variables, lane=lane)
+        if prepared.continue_final_message:
+            rendered = prepared.shield.cut_at_end(rendered)
+        self._check_text(prepared.shield.unmarked(rendered), "messages")
         return rendered
 
     def _checked_chat(self, ids: list[int]) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from corefw.frontend.chat_template import SlowTemplateError
+from corefw.frontend.renderer import SlowChatError
 
 if TYPE_CHECKING:
     from corefw.frontend.renderer import Renderer
@@ -28,8 +28,9 @@ async def render_chat(renderer: Renderer, messages: Sequence[Mapping[str, Any]],
         RequestError: as the renderer does.
     """
     loop = asyncio.get_running_loop()
-    call = functools.partial(renderer.render_chat, messages, **options)
     try:
-        return await loop.run_in_executor(_QUICK, functools.partial(call, lane="quick"))
-    except SlowTemplateError:
-        return await loop.run_in_executor(_SLOW, functools.partial(call, lane="slow"))
+        return await loop.run_in_executor(
+            _QUICK, functools.partial(renderer.render_chat, messages, lane="quick", **options)
+        )
+    except SlowChatError as slow:
+        return await loop.run_in_executor(_SLOW, slow.finish)

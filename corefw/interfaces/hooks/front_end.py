@@ -103,6 +103,8 @@ class ChatEditor(ABC):
     def edit(self, chat: ChatDraft) -> ChatDraft:
         """The chat as the template shall get it; it may be the one given. What it returns is checked like a client's.
 
+        Called once a chat, however often the template is begun.
+
         Raises:
             RequestError: the client shall get that answer.
         """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from corefw.plugin_system.discovery import FoundPlugin
     from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["created", "starting"]
+__all__ = ["created", "plugin_of_class", "starting"]
 
 _OWN_PACKAGE = "corefw"
 
@@ -65,6 +65,15 @@ def created(plugins: PluginManager, group: str, name: str) -> Any:
     cls = plugins.get(group, name)
     with starting(plugins, group, name):
         return cls()
+
+
+def plugin_of_class(plugins: PluginManager, cls: type) -> str | None:
+    """What messages call the loaded plugin that brought a class; None where none did."""
+    for verdict in plugins.verdicts:
+        outcome = plugins.outcome(verdict.plugin)
+        if outcome is not None and outcome.value is cls:
+            return _described(verdict.plugin)
+    return None
 
 
 def _described(plugin: FoundPlugin) -> str:

@@ -19,6 +19,7 @@ from corefw.server.access_log import AccessLog
 from corefw.server.api_keys import accepted_keys
 from corefw.server.auth import Authentication
 from corefw.server.cors import cors_middleware
+from corefw.server.endpoint_life import EndpointLife
 from corefw.server.errors import ErrorBarrier, handle_error
 from corefw.server.http_metrics import HttpMetrics
 from corefw.server.limits import BodyLimit
@@ -72,6 +73,7 @@ def create_app(state: ServerState, endpoints: Sequence[Endpoint], layers: Plugin
     app.router.redirect_slashes = False
     app.state.corefw = state
     app.state.protocol_servers = protocol_servers
+    app.state.start_error = None
     app.state.openapi = ApiDocument(active, has_key=bool(keys), overriding=state.server_config.allow_route_override)
     return app
 
@@ -157,14 +159,18 @@ def _lifespan(
     state: ServerState, endpoints: Sequence[Endpoint], protocol_servers: ProtocolServers
 ) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncGenerator[None, None]:
+    async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(observing(state))
-            for endpoint in endpoints:
-                await endpoint.startup(state)
-                stack.push_async_callback(endpoint.shutdown)
-            stack.push_async_callback(protocol_servers.stop, state.server_config.shutdown_timeout + _LAST_WORDS_S)
-            await protocol_servers.start()
+            try:
+                life = EndpointLife(endpoints, state)
+                stack.push_async_callback(life.stop)
+                await life.start()
+                stack.push_async_callback(protocol_servers.stop, state.server_config.shutdown_timeout + _LAST_WORDS_S)
+                await protocol_servers.start()
+            except Exception as error:
+                app.state.start_error = error  # ASGI would carry its text alone
+                raise
             yield
 
     return lifespan

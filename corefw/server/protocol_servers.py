@@ -11,6 +11,7 @@ from corefw.interfaces.engine_client import EngineClient
 from corefw.interfaces.hooks.http import ProtocolServer
 from corefw.plugin_system.blame import told
 from corefw.plugin_system.contributions import Contribution
+from corefw.server.time_limits import START_LIMIT_S, within
 
 __all__ = ["ProtocolServers"]
 
@@ -33,15 +34,15 @@ class ProtocolServers:
         self._started: list[Contribution[ProtocolServer]] = []
         self._stopping: dict[asyncio.Task[None], str] | None = None
 
-    async def start(self) -> None:
-        """Start all.
+    async def start(self, limit_s: float = START_LIMIT_S) -> None:
+        """Start all, one after another.
 
         Raises:
-            PluginError: one can't start.
+            PluginError: one can't start, or takes too long.
         """
         for server in self._servers:
             try:
-                await server.value.start(self._client)
+                await within(limit_s, lambda: server.value.start(self._client))  # noqa: B023 - awaited right here
             except Exception as error:
                 raise PluginError(f"the protocol server of plugin {server.owner} can't start: {told(error)}") from error
             self._started.append(server)

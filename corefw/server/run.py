@@ -16,7 +16,7 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.server import HANDLED_SIGNALS
 
-from corefw.errors import EngineDeadError
+from corefw.errors import EngineDeadError, EngineError
 from corefw.frontend.text_engine import TextEngine
 from corefw.observability.logging import get_logger
 from corefw.server.app import create_app
@@ -141,6 +141,7 @@ class HttpServer(uvicorn.Server):
         )
         self.config.load()
         self.config.ssl = tls_context(server_config)
+        self._app = app
         self._state: ServerState = app.state.corefw
         self._protocol_servers: ProtocolServers = app.state.protocol_servers
         self._drain_s = server_config.shutdown_timeout
@@ -148,8 +149,15 @@ class HttpServer(uvicorn.Server):
         self._dead_since_s: float | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen, and say where: scripts that start a server on port 0 read the line."""
-        await super().startup(sockets)
+        """Start to listen, and say where: scripts that start a server on port 0 read the line.
+
+        Raises:
+            PluginError: an endpoint or a protocol server can't start.
+        """
+        try:
+            await super().startup(sockets)
+        except SystemExit:  # uvicorn's answer to an app that can't start
+            raise self._app.state.start_error or EngineError("the server can't start; the log says why") from None
         url = self._listener.url
         logger.info("serving %s on %s", ", ".join(self._state.model_names), url)
         announce(url)

@@ -46,6 +46,11 @@ class CantStart(Polite):
         raise OSError("the port is taken")
 
 
+class NeverUp(Polite):
+    async def start(self, client: EngineClient) -> None:
+        await asyncio.sleep(60)
+
+
 def servers(*values: ProtocolServer) -> ProtocolServers:
     contributions = [Contribution(type(v).__name__, "acme", "corefw_protocol_server", v) for v in values]
     return ProtocolServers(contributions, cast("Any", None))
@@ -58,6 +63,11 @@ async def test_one_that_cannot_start_is_named_and_those_before_it_are_stopped() 
         await group.start()
     await group.stop(1.0)
     assert first.calls == ["start", "stop"]
+
+
+async def test_one_that_does_not_come_up_in_time_is_named() -> None:
+    with pytest.raises(PluginError, match=r"acme/NeverUp can't start: TimeoutError: it took longer than 0.01 s"):
+        await asyncio.wait_for(servers(NeverUp()).start(limit_s=0.01), 10)
 
 
 @pytest.mark.parametrize(

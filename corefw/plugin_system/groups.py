@@ -200,6 +200,16 @@ _IN_USE = (
         docs="docs/plugins/attention_backend.md",
     ),
     Group(
+        name="communicators",
+        what="communicator",
+        processes=_WORKER,
+        policy=_ON_NAME,
+        cardinality=_ONE,
+        description="Collective operations between the ranks of a group.",
+        interface="corefw.interfaces.communicator:Communicator",
+        docs="docs/plugins/communicator.md",
+    ),
+    Group(
         name="op_providers",
         what="op",
         processes=_WORKER,
@@ -306,14 +316,6 @@ _RESERVED = (
         _ON_NAME,
         _ONE,
         "Drafts tokens for speculative decoding.",
-    ),
-    _reserved(
-        "communicators",
-        "communicator",
-        _WORKER,
-        _ON_NAME,
-        _ONE,
-        "Collective operations between the ranks of a group.",
     ),
     _reserved(
         "compilers",

@@ -20,6 +20,7 @@ SUITES: dict[str, str] = {
     "kv_connectors": "corefw.testing.kv_connector_suite:KVConnectorSuite",
     "executors": "corefw.testing.executor_suite:ExecutorSuite",
     "attention_backends": "corefw.testing.attention_suite:AttentionBackendSuite",
+    "communicators": "corefw.testing.communicator_suite:CommunicatorSuite",
     "op_providers": "corefw.testing.op_provider_suite:OpProviderSuite",
     "logits_processors": "corefw.testing.logits_processor_suite:LogitsProcessorSuite",
     "endpoint_plugins": "corefw.testing.endpoint_suite:EndpointSuite",

@@ -62,7 +62,7 @@ _PAGES: dict[str, tuple[Sample | New, ...]] = {
 }
 # Pages whose snippets are run as they stand: what they print.
 _WHOLE = {"compatibility": "connectors are used here\n"}
-_WITHOUT_PYTHON = {"engine_hooks", "hooks", "tools"}
+_WITHOUT_PYTHON = {"communicator", "engine_hooks", "hooks", "tools"}
 _FOLDER = ROOT / "docs" / "plugins"
 _SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
 _ENTRY = re.compile(r"^[\w.-]+ = \"corefw_.*\"$", re.MULTILINE)

@@ -1,0 +1,1 @@
+"""Ranks side by side: how they meet, and what they do together."""

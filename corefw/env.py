@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from corefw.errors import ConfigError
@@ -13,9 +13,12 @@ __all__ = [
     "apply_child_environment",
     "cache_dir",
     "child_environment",
+    "cpu_share",
     "described",
+    "device_visibility",
     "hub_offline",
     "log_level",
+    "num_threads_are_chosen",
     "plugins_allowlist",
     "python_hash_seed",
     "secrets",
@@ -84,11 +87,27 @@ def log_level() -> str:
     return level
 
 
-def child_environment(path: Sequence[str] = ()) -> dict[str, str]:
+def cpu_share() -> str | None:
+    """``COREFW_CPUS``: of the CPUs of a machine those that the parent left to this process; None for all."""
+    return os.environ.get("COREFW_CPUS") or None
+
+
+def num_threads_are_chosen() -> bool:
+    """Whether the user said how many threads a process computes with (``OMP_NUM_THREADS``)."""
+    return bool(os.environ.get("OMP_NUM_THREADS"))
+
+
+def device_visibility(variable: str) -> str | None:
+    """A variable by which a driver hides devices (``CUDA_VISIBLE_DEVICES``), as it is set; None where it isn't."""
+    return os.environ.get(variable)
+
+
+def child_environment(path: Sequence[str] = (), own: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a process that computes: this one's, with defaults that must be set before torch loads.
 
     Args:
         path: folders where the child looks for modules first.
+        own: what this child alone has.
     """
     defaults = {} if "OMP_WAIT_POLICY" in os.environ else _IDLE_THREADS
     tunables = [entry for entry in os.environ.get(_TUNABLES, "").split(":") if entry]
@@ -96,7 +115,7 @@ def child_environment(path: Sequence[str] = ()) -> dict[str, str]:
         tunables.append(f"{_HUGE_HEAP}=1")
     inherited = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
     first = {"PYTHONPATH": os.pathsep.join([*path, *inherited])} if path else {}
-    return {**defaults, **os.environ, **first, _TUNABLES: ":".join(tunables)}
+    return {**defaults, **os.environ, **first, _TUNABLES: ":".join(tunables), **(own or {})}
 
 
 def apply_child_environment() -> None:

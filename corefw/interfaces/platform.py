@@ -13,6 +13,7 @@ from corefw.errors import PluginUnavailable
 if TYPE_CHECKING:
     import torch
 
+    from corefw.config.device_ids import DeviceIds
     from corefw.config.model_info import ModelInfo
     from corefw.interfaces.selection import Selection
 
@@ -83,6 +84,17 @@ class Platform(ABC):
         """
         del model, explicit, interactive
         return ()
+
+    def device_ids(self) -> DeviceIds | None:
+        """The devices that this process may use, and how they are numbered. Never creates a device context.
+
+        Returns:
+            None where devices aren't numbered, as on a CPU (the default).
+
+        Raises:
+            ConfigError: the driver's visibility variable doesn't say clearly which.
+        """
+        return None
 
     @abstractmethod
     def runtime(self, local_rank: int) -> DeviceRuntime:

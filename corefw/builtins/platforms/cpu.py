@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from corefw.builtins.platforms.host import Host
+from corefw.host import Host
 from corefw.interfaces.platform import DeviceDescription, DeviceRuntime, Platform, Proposal
 
 if TYPE_CHECKING:

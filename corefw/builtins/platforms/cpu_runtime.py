@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from corefw import env
 from corefw.builtins.platforms import huge_pages
-from corefw.builtins.platforms.host import Host
+from corefw.host import Host
 from corefw.interfaces.platform import DeviceRuntime
 from corefw.interfaces.selection import Rejected, Selection
 
@@ -32,8 +33,9 @@ class CpuRuntime(DeviceRuntime):
 
     def __init__(self, host: Host | None = None) -> None:
         self._host = host or Host()
-        # torch's own number honours OMP_NUM_THREADS but not a container's quota.
-        torch.set_num_threads(min(torch.get_num_threads(), self._host.usable_cpus()))
+        # torch's own number honours OMP_NUM_THREADS, but neither a container's quota nor other ranks.
+        if not env.num_threads_are_chosen():
+            torch.set_num_threads(min(torch.get_num_threads(), self._host.usable_cpus()))
 
     @property
     def device(self) -> torch.device:

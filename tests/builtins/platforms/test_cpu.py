@@ -12,8 +12,8 @@ import torch
 
 from corefw.builtins.platforms.cpu import CpuPlatform
 from corefw.builtins.platforms.cpu_runtime import CpuRuntime
-from corefw.builtins.platforms.host import Host
 from corefw.config.model_info import ModelInfo
+from corefw.host import Host
 
 MIB = 2**20
 

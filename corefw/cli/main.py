@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import os
 import sys
@@ -32,6 +33,8 @@ _MODULES = {name: module for name, module, _ in _COMMANDS}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. An error of corefw's own is one line on standard error."""
+    if not faulthandler.is_enabled():
+        faulthandler.enable(2)  # a plugin's native code that crashes leaves the place where it did
     words = list(sys.argv[1:] if argv is None else argv)
     name = next((word for word in words if word in _MODULES), None)
     module = None if name is None else importlib.import_module(_MODULES[name])

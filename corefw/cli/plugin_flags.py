@@ -51,18 +51,21 @@ def take_plugin_flags(words: Sequence[str]) -> tuple[list[str], dict[str, Plugin
 
 
 def list_plugin_flags(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Load the plugins that ``words`` allow, and add their settings to the parser's help."""
+    """Load the plugins that ``words`` allow, and add their settings to the parser's help, or say of whom not."""
+    from corefw.cli.patience import sections_in_time
     from corefw.plugin_system.manager import PluginManager
-    from corefw.plugin_system.settings import declared_sections
 
     given = _allowance(parser, words)
     try:
         plugins = PluginManager.discover(given.get("plugins"), given.get("plugin_policy") or "normal")
-        plugins.load_general("cli")
-        sections = declared_sections(plugins)
+        sections, late = sections_in_time(plugins)
     except CorefwError as error:
         parser.add_argument_group("settings of plugins", f"can't be listed: {error}".replace("%", "%%"))
         return
+    for name in late:
+        parser.add_argument_group(
+            f"settings of plugin {name}", "not listed: loading it takes too long (`corefw plugins doctor` says more)"
+        )
     for plugin, kind in sections.items():
         group = parser.add_argument_group(f"settings of plugin {plugin}", _first_line(kind))
         for item in section_fields(kind):

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from corefw.deprecation import blamed_on
 
@@ -27,7 +28,8 @@ def contained(owner: str) -> Iterator[None]:
     What it prints goes to standard error: standard output may be a command's result. The working directory is put back.
     What it adds to ``sys.path`` stays, but behind what was there, so that it replaces nobody's modules. A plugin can't
     be stopped while it is loaded; one that takes long is named in the log. A copy of the process that it forked ends
-    here: it would go on like the original, with the same sockets. Only a child process survives a crash: see
+    here: it would go on like the original, with the same sockets. One that ends the process with ``os._exit`` is named
+    on standard error first; one that crashes it natively can't be. Only a child process survives either: see
     ``corefw.plugin_system.probe``.
     """
     folder, path, process = _working_directory(), list(sys.path), os.getpid()
@@ -35,7 +37,7 @@ def contained(owner: str) -> Iterator[None]:
     watch.daemon = True
     watch.start()
     try:
-        with contextlib.redirect_stdout(sys.stderr), blamed_on(owner):
+        with contextlib.redirect_stdout(sys.stderr), blamed_on(owner), _named_if_it_exits(owner):
             yield
     finally:
         if os.getpid() != process:
@@ -43,6 +45,25 @@ def contained(owner: str) -> Iterator[None]:
         watch.cancel()
         _restore_directory(owner, folder)
         _restore_path(owner, path)
+
+
+@contextlib.contextmanager
+def _named_if_it_exits(owner: str) -> Iterator[None]:
+    """``os._exit`` runs no handler and flushes nothing, so that the process would be gone without a word."""
+    original, thread, process = os._exit, threading.get_ident(), os.getpid()
+
+    def named_exit(status: int) -> NoReturn:
+        if (threading.get_ident(), os.getpid()) == (thread, process):
+            words = f"corefw: plugin {owner} ends the process with os._exit({status}) while it is loaded\n"
+            with contextlib.suppress(OSError):
+                os.write(2, words.encode(errors="replace"))
+        original(status)
+
+    os._exit = named_exit
+    try:
+        yield
+    finally:
+        os._exit = original
 
 
 def _working_directory() -> Path | None:

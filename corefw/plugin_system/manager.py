@@ -22,7 +22,7 @@ from corefw.plugin_system.inheritance import digest_of, handed_over, inherit
 from corefw.plugin_system.isolation import contained
 from corefw.plugin_system.loading import Outcome, load_plugin, resolve_class
 from corefw.plugin_system.names import suggestion
-from corefw.plugin_system.verdicts import State, Verdict, judge
+from corefw.plugin_system.verdicts import State, Verdict, judge, log_left_out
 
 if TYPE_CHECKING:
     from corefw.plugin_system.hooks import Hooks
@@ -31,7 +31,6 @@ __all__ = ["POLICIES", "LoadedPlugin", "PluginManager"]
 
 POLICIES = ("strict", "normal", "warn")
 _GENERAL = "general_plugins"
-_MAX_NAMED = 8  # in one line of the log
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,7 +119,7 @@ class PluginManager:
             problems = (*problems, *lock_problems(Path(lock), (v.plugin for v in verdicts if v.allowed)))
         if problems:
             raise PluginError("; ".join(problems))
-        _log_left_out(verdicts)
+        log_left_out(verdicts)
         return manager
 
     @classmethod
@@ -249,6 +248,10 @@ class PluginManager:
         outcome = self._outcomes[plugin]
         return outcome.state, outcome.reason
 
+    def give_up(self, plugin: FoundPlugin, reason: str) -> None:
+        """Go on without a plugin that another thread is still loading."""
+        self._outcomes[plugin] = Outcome(State.UNAVAILABLE, reason)
+
     def outcome(self, plugin: FoundPlugin) -> Outcome | None:
         """What came of loading that plugin, None while nobody asked for it."""
         return self._outcomes.get(plugin)
@@ -369,24 +372,6 @@ def _incompatible(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
         for verdict in verdicts
         if verdict.state is State.INCOMPATIBLE and not verdict.named
     )
-
-
-def _log_left_out(verdicts: Iterable[Verdict]) -> None:
-    """A line each only for who asks; an operator who knows of these plugins needs one in all."""
-    names = []
-    for verdict in verdicts:
-        if verdict.allowed:
-            continue
-        is_wrong = verdict.state is State.INCOMPATIBLE
-        plugin, state = verdict.plugin, verdict.state.value
-        level = logging.WARNING if is_wrong else logging.DEBUG
-        logger.log(level, "plugin %s (%s): %s: %s", plugin.full_name, plugin.group, state, verdict.reason)
-        if not is_wrong:
-            names.append(plugin.name)
-    if names:
-        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-        shown = ", ".join(names[:_MAX_NAMED])
-        logger.info("plugins that are installed and left out: %s%s (`corefw plugins list` says why)", shown, more)
 
 
 def _error(verdict: Verdict, outcome: Outcome) -> PluginError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -12,7 +13,11 @@ from corefw.plugin_system.groups import GROUPS_BY_NAME, DefaultPolicy
 from corefw.plugin_system.names import suggestion
 from corefw.plugin_system.versions import declared_range_reason
 
-__all__ = ["State", "Verdict", "judge"]
+__all__ = ["State", "Verdict", "judge", "log_left_out"]
+
+_MAX_NAMED = 8  # in one line of the log
+
+logger = logging.getLogger(__name__)
 
 
 class State(StrEnum):
@@ -135,3 +140,21 @@ def _settle(verdicts: list[Verdict], indices: Sequence[int], allowlist: Allowlis
             reason = f"{winner.full_name} was picked in {allowlist.source}"
             verdicts[index] = replace(verdicts[index], state=State.SHADOWED, reason=reason)
     return []
+
+
+def log_left_out(verdicts: Iterable[Verdict]) -> None:
+    """A line each only for who asks; an operator who knows of these plugins needs one in all."""
+    names = []
+    for verdict in verdicts:
+        if verdict.allowed:
+            continue
+        is_wrong = verdict.state is State.INCOMPATIBLE
+        plugin, state = verdict.plugin, verdict.state.value
+        level = logging.WARNING if is_wrong else logging.DEBUG
+        logger.log(level, "plugin %s (%s): %s: %s", plugin.full_name, plugin.group, state, verdict.reason)
+        if not is_wrong:
+            names.append(plugin.name)
+    if names:
+        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+        shown = ", ".join(names[:_MAX_NAMED])
+        logger.info("plugins that are installed and left out: %s%s (`corefw plugins list` says why)", shown, more)

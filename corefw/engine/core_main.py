@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import faulthandler
 import importlib
 import os
 import select
@@ -66,6 +67,7 @@ class ParentGuard:
 
 def main() -> int:
     """Run the core until it is told to stop; returns the exit status."""
+    faulthandler.enable(2)  # a plugin's native code that crashes leaves the place where it did
     arguments = _arguments()
     control = socket.socket(fileno=arguments.control_fd)
     control.set_inheritable(False)
@@ -76,12 +78,13 @@ def main() -> int:
 
     from corefw.engine.core_process import run_core  # only now: the guard is armed and the slow imports are under way
 
-    return run_core(control, guard, preload.join)
+    return run_core(control, guard, preload.join, arguments.board_fd)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m corefw.engine.core_main", allow_abbrev=False)
     parser.add_argument("--control-fd", type=int, required=True)
+    parser.add_argument("--board-fd", type=int, required=True)
     parser.add_argument("--parent-pid", type=int, required=True)
     parser.add_argument("--death-signal", action="store_true")
     parser.add_argument("--preload", action="append", default=[])

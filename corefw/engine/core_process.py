@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,6 +22,7 @@ from corefw.engine.startup import (
     Ready,
     StartFailed,
 )
+from corefw.engine.step_board import StepBoard
 from corefw.errors import CorefwError
 from corefw.messages.codec import Codec, Frame
 from corefw.messages.control import OutputKind, RequestKind, UtilityCall
@@ -29,8 +31,10 @@ from corefw.messages.request import EngineCoreRequest, PlainDict
 from corefw.observability.logging import configure_logging, get_logger
 
 if TYPE_CHECKING:
+    from corefw.config.engine_config import EngineConfig
     from corefw.engine.core import EngineCore
     from corefw.engine.core_main import ParentGuard
+    from corefw.plugin_system.discovery import FoundPlugin
 
 __all__ = ["run_core"]
 
@@ -42,18 +46,26 @@ _UNSENDABLE = (TypeError, ValueError, OverflowError)
 _log = get_logger(__name__)
 
 
-def run_core(stream: socket.socket, guard: ParentGuard, wait_for_imports: Callable[[], None]) -> int:
+def run_core(stream: socket.socket, guard: ParentGuard, wait_for_imports: Callable[[], None], board_fd: int) -> int:
     """Build the engine that the parent asks for, and run it until the parent stops it.
+
+    Args:
+        stream: the control socket.
+        guard: of the parent's life.
+        wait_for_imports: returns when what was imported ahead is there.
+        board_fd: memory that the parent reads, see ``StepBoard``; is closed.
 
     Returns:
         The process's exit status: 0 after a stop, 1 when the start failed or the core crashed.
     """
+    board = StepBoard(board_fd)
+    board.start_beating()
     control = ControlChannel(stream)
     message = control.receive()
     if not isinstance(message, Configure):
         return 1
     sys.path.extend(path for path in message.search_path if path not in sys.path)
-    configure_logging(message.log_level, "core", message.log_format)
+    configure_logging(message.log_level, _name(message.config), message.log_format)
     control.send(AddressesWanted())
     addresses = control.receive()
     if not isinstance(addresses, Addresses):
@@ -66,8 +78,15 @@ def run_core(stream: socket.socket, guard: ParentGuard, wait_for_imports: Callab
         control.send(StartFailed.from_exception(error))
         sockets.close()
         return 1
+    core.board = board
     control.send(Ready(plan=core.plan))
     return _serve(core, sockets)
+
+
+def _name(config: EngineConfig) -> str:
+    """What log lines carry."""
+    rank = config.parallel.data_parallel_rank
+    return "core" if rank is None else f"core {rank}"
 
 
 def _build(message: Configure, control: ControlChannel, wait_for_imports: Callable[[], None]) -> EngineCore:
@@ -76,8 +95,37 @@ def _build(message: Configure, control: ControlChannel, wait_for_imports: Callab
     from corefw.engine.core import EngineCore  # scheduler and KV cache aren't needed to connect
     from corefw.plugin_system.manager import PluginManager
 
+    stages = _Stages(control)
     plugins = PluginManager.from_resolved(message.config.plugins.resolved, message.config.plugins.plugin_policy)
-    return EngineCore(message.config, plugins, lambda stage: control.send(Progress(stage=stage)))
+    plugins.watching = stages.watching
+    try:
+        return EngineCore(message.config, plugins, stages.enter)
+    finally:
+        plugins.watching = nullcontext
+
+
+class _Stages:
+    """Tells the parent what the core is about to do, so that it knows when the core dies of that."""
+
+    def __init__(self, control: ControlChannel) -> None:
+        self._control = control
+        self._stage = "importing"
+
+    def enter(self, stage: str) -> None:
+        self._stage = stage
+        self._tell(stage)
+
+    @contextmanager
+    def watching(self, plugin: FoundPlugin) -> Iterator[None]:
+        if plugin.builtin:
+            yield
+            return
+        self._tell(f"loading plugin {plugin.full_name} ({plugin.group})")
+        yield
+        self._tell(self._stage)
+
+    def _tell(self, stage: str) -> None:
+        self._control.send(Progress(stage=stage))
 
 
 def _serve(core: EngineCore, sockets: CoreSockets) -> int:

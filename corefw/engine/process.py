@@ -9,11 +9,13 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from corefw import env
 from corefw.engine.signal_mask import blocked_signals
+from corefw.engine.step_board import BoardReader
 from corefw.errors import EngineStartError
 
 if TYPE_CHECKING:
@@ -34,23 +36,36 @@ class CoreProcess:
     Attributes:
         control: this end of the control socket.
         exit_fd: readable once the child has exited.
+        board: what the child does.
     """
 
-    def __init__(self, child: subprocess.Popen[bytes], control: socket.socket) -> None:
+    def __init__(
+        self,
+        child: subprocess.Popen[bytes],
+        control: socket.socket,
+        board: BoardReader,
+        spawn_again: Callable[[], CoreProcess],
+    ) -> None:
         self._child = child
+        self._spawn_again = spawn_again
         self._link: CoreLink | None = None
+        self._log: tuple[str | None, str] = (None, "text")
         self.control = control
+        self.board = board
         self.exit_fd = os.pidfd_open(child.pid)
 
     @classmethod
-    def spawn(cls, *, preload: Sequence[str] = ("torch",)) -> CoreProcess:
+    def spawn(cls, *, preload: Sequence[str] = ("torch",), environment: Mapping[str, str] | None = None) -> CoreProcess:
         """Start the child and return at once. It imports ``preload`` while it waits for its configuration.
 
-        Called best on the main thread: the kernel then ties the child's life to this process's as well.
+        Called best on the main thread: the kernel then ties the child's life to this process's as well. A child that
+        shares the machine with others gets its own ``environment``.
         """
+        board = BoardReader()
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "corefw.engine.core_main", f"--control-fd={theirs.fileno()}"]
-        command += [f"--parent-pid={os.getpid()}", *(f"--preload={module}" for module in preload)]
+        command += [f"--board-fd={board.fd}", f"--parent-pid={os.getpid()}"]
+        command += [(f"--preload={module}" for module in preload)]
         if threading.current_thread() is threading.main_thread():
             # The kernel's death signal follows the spawning thread; a shorter-lived one would take the child along.
             command.append("--death-signal")
@@ -60,10 +75,10 @@ class CoreProcess:
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=2,
-                pass_fds=(theirs.fileno(),),
-                env=env.child_environment(),
+                pass_fds=(theirs.fileno(), board.fd),
+                env=env.child_environment() if environment is None else environment,
             )
-        return cls(child, ours)
+        return cls(child, ours, board, partial(cls.spawn, preload=preload, environment=environment))
 
     @property
     def pid(self) -> int:
@@ -83,6 +98,7 @@ class CoreProcess:
         """
         from corefw.engine.clients.link import CoreLink  # heavy: zmq, msgspec
 
+        self._log = (log_level, log_format)
         self._link = CoreLink(self)
         self._link.configure(config, log_level, log_format)
 
@@ -99,6 +115,22 @@ class CoreProcess:
 
         assert self._link is not None, "configure comes before connect"
         return await MultiProcessClient.connect(self._link, on_progress)
+
+    def successor(self, config: EngineConfig) -> CoreProcess:
+        """Spawn another child like this one, and tell it what to build.
+
+        Raises:
+            EngineStartError: it has died at once, or no socket could be made.
+            OSError: no process could be made.
+        """
+        process = self._spawn_again()
+        level, form = self._log
+        try:
+            process.configure(config, log_level=level, log_format=form)
+        except BaseException:
+            process.close()
+            raise
+        return process
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the child's exit; False when it still runs."""
@@ -121,12 +153,14 @@ class CoreProcess:
             os.close(self.exit_fd)
             self.exit_fd = -1
         self.control.close()
+        self.board.close()
 
-    def exit_error(self) -> EngineStartError:
-        """The error for a child that died without a word; waits for the exit status."""
+    def exit_error(self, stage: str = "") -> EngineStartError:
+        """The error for a child that died without a word, while it was at ``stage``; waits for the exit status."""
         self.wait(_REAP_S)
+        during = f", while it was {stage}" if stage else ""
         return EngineStartError(
-            f"the engine core {self.exit_text()} before it was ready; its last words are in the log"
+            f"the engine core {self.exit_text()} before it was ready{during}; its last words are in the log"
         )
 
     def exit_text(self) -> str:

@@ -13,11 +13,14 @@ import pytest
 from corefw.config.engine_config import ResolvedPlugin
 from corefw.engine.process import CoreProcess
 from corefw.errors import EngineStartError
+from corefw.plugin_system.manager import PluginManager
+from corefw.testing.pytest_plugin import RegisterPlugin
 from tests.engine.fake_engine import config, expected, plugins, request
 from tests.engine.leftovers import exists, nothing_left, short_directory, wait_until
 
 # A core that dies with its parent does so at once; this is three times the promise.
 DIES_WITHIN_S = 3.0
+KILLS = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 
 
 @pytest.fixture
@@ -89,6 +92,30 @@ async def test_a_child_that_exits_without_a_word_is_reported_with_its_status(spa
 
 async def test_a_child_that_is_killed_is_reported_with_the_signal(spawned: CoreProcess) -> None:
     assert "was killed by signal 9 (SIGKILL) before it was ready" in str(await start_error(spawned, "fake:kill"))
+
+
+@pytest.mark.parametrize(
+    ("source", "end"),
+    [("import os; os._exit(3)", "exited with status 3"), (KILLS, "was killed by signal 9 (SIGKILL)")],
+)
+async def test_a_plugin_that_ends_the_child_while_it_is_loaded_is_named(
+    spawned: CoreProcess, register_plugin: RegisterPlugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    source: str, end: str,
+) -> None:  # fmt: skip
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "plugin_that_ends.py").write_text(source, "utf-8")
+    register_plugin("general_plugins", "ends", "plugin_that_ends", distribution="acme")
+    error = await start_error(spawned, "fake", resolved=PluginManager.discover().resolved())
+    expected = f"{end} before it was ready, while it was loading plugin acme/ends (general_plugins)"
+    assert expected in str(error)
+
+
+async def test_after_a_plugin_is_loaded_it_is_not_named_any_more(
+    spawned: CoreProcess, register_plugin: RegisterPlugin
+) -> None:
+    register_plugin("general_plugins", "fine", "json", distribution="acme")
+    error = await start_error(spawned, "fake:kill", resolved=PluginManager.discover().resolved())
+    assert "before it was ready, while it was loading the model" in str(error)
 
 
 async def test_a_child_that_died_before_its_configuration_is_reported(spawned: CoreProcess) -> None:

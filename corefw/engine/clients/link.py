@@ -73,6 +73,7 @@ class CoreLink:
         """
         self._tell_addresses()
         self._wait_connected()
+        stage = ""
         while True:
             message = self._next_startup_message()
             if isinstance(message, Ready):
@@ -80,8 +81,9 @@ class CoreLink:
             if isinstance(message, StartFailed):
                 raise message.to_exception()
             if not isinstance(message, Progress):
-                raise self.process.exit_error()
-            on_progress(message.stage)
+                raise self.process.exit_error(stage)
+            stage = message.stage
+            on_progress(stage)
 
     def receive(self) -> EngineCoreOutputs:
         """Wait for the next outputs.
@@ -151,10 +153,13 @@ class CoreLink:
         return None
 
     def _last_words(self) -> EngineStartError:
+        stage = ""
         while (message := self._next_startup_message()) is not None:
             if isinstance(message, StartFailed):
                 return message.to_exception()
-        return self.process.exit_error()
+            if isinstance(message, Progress):
+                stage = message.stage
+        return self.process.exit_error(stage)
 
     def _poll(self, *sources: zmq.Socket[bytes] | int) -> set[object]:
         """Those of the sources that have something; empty when only the process's exit is left to report."""

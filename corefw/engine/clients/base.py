@@ -95,6 +95,11 @@ class AsyncCoreClient(ABC):
     def alive(self) -> bool:
         """Whether the core's process or thread exists."""
 
+    @property
+    def trouble(self) -> str | None:
+        """Why it can't be relied on at the moment, though it isn't dead for good; None while it can."""
+        return None
+
     @abstractmethod
     async def stop(self, timeout_s: float) -> None:
         """End the core and everything around it; one that hasn't ended after that time is killed where possible."""

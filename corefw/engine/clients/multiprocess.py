@@ -17,6 +17,7 @@ from corefw.observability.logging import get_logger
 if TYPE_CHECKING:
     from corefw.config.runtime_plan import RuntimePlan
     from corefw.engine.clients.link import CoreLink
+    from corefw.engine.process import CoreProcess
     from corefw.messages.outputs import EngineCoreOutputs
 
 __all__ = ["MultiProcessClient"]
@@ -53,6 +54,11 @@ class MultiProcessClient(AsyncCoreClient):
         return client
 
     @property
+    def process(self) -> CoreProcess:
+        """The core's process."""
+        return self._link.process
+
+    @property
     def pid(self) -> int:
         """Process id of the core."""
         return self._link.process.pid
@@ -73,6 +79,10 @@ class MultiProcessClient(AsyncCoreClient):
 
     async def next_outputs(self) -> EngineCoreOutputs:
         return await self._mailbox.get()
+
+    def deliver(self, outputs: EngineCoreOutputs) -> None:
+        """Hand outputs that don't come from the core to whoever waits for the next ones."""
+        self._mailbox.put(outputs)
 
     async def stop(self, timeout_s: float) -> None:
         if self._link.closed:

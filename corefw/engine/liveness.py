@@ -1,0 +1,109 @@
+"""Whether a core does what it should, told from its board alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from corefw.engine.step_board import BoardReader
+
+__all__ = ["LivenessLimits", "Pulse", "StepTimes"]
+
+# However long nobody looked, so much counts at most: the process that looks may have been stopped as well.
+_MAX_LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivenessLimits:
+    """How long a core may be silent.
+
+    Attributes:
+        quiet_s: without a heartbeat it isn't ready.
+        stopped_s: without a heartbeat it counts as dead.
+        starting_s: the same while it starts, where imports may hold the interpreter for long.
+        step_s: a step may always take so long.
+        step_factor: it may take so many times as long as the longest of its size took.
+        first_step_s: it may take so long where none of its size, or of a larger one, has ended yet.
+    """
+
+    quiet_s: float = 1.2
+    stopped_s: float = 15.0
+    starting_s: float = 120.0
+    step_s: float = 15.0
+    step_factor: float = 10.0
+    first_step_s: float = 300.0
+
+
+class StepTimes:
+    """How long steps took, by their size: powers of two of tokens. What was learnt outlives a core."""
+
+    def __init__(self, limits: LivenessLimits) -> None:
+        self._limits = limits
+        self._longest_s: dict[int, float] = {}
+
+    def took(self, num_tokens: int, time_s: float) -> None:
+        """A step has ended."""
+        size = num_tokens.bit_length()
+        self._longest_s[size] = max(time_s, self._longest_s.get(size, 0.0))
+
+    def limit_s(self, num_tokens: int) -> float:
+        """How long a step of this size may take."""
+        size = num_tokens.bit_length()
+        known = [longest_s for seen, longest_s in self._longest_s.items() if seen >= size]
+        if not known:
+            return self._limits.first_step_s
+        # A larger step can't have been quicker, so the smallest known one says most.
+        longest_s = self._longest_s.get(size, min(known))
+        return max(self._limits.step_s, self._limits.step_factor * longest_s)
+
+
+class Pulse:
+    """Watches one core process; call ``look`` several times a second.
+
+    Attributes:
+        is_ready: whether its start is over; set from outside.
+        trouble: why it can't be relied on at the moment; None while it can.
+        verdict: why it has to count as dead.
+    """
+
+    def __init__(self, board: BoardReader, limits: LivenessLimits, times: StepTimes, *, is_ready: bool) -> None:
+        self._board = board
+        self._limits = limits
+        self._times = times
+        self._num_beats = board.num_beats
+        self._num_ended = board.num_ended
+        self._silent_s = 0.0
+        self._in_step_s = 0.0
+        self.is_ready = is_ready
+        self.trouble: str | None = None
+        self.verdict: str | None = None
+
+    def look(self, since_s: float) -> None:
+        """Read the board, ``since_s`` seconds after the last time."""
+        since_s = min(since_s, _MAX_LOOK_S)
+        self._look_at_beats(since_s)
+        if self.is_ready:
+            self._look_at_step(since_s)
+
+    def _look_at_beats(self, since_s: float) -> None:
+        num_beats = self._board.num_beats
+        self._silent_s = 0.0 if num_beats != self._num_beats else self._silent_s + since_s
+        self._num_beats = num_beats
+        self.trouble = None
+        if self._silent_s >= self._limits.quiet_s:
+            self.trouble = f"the engine core has shown no sign of life for {self._silent_s:.1f} s"
+        if self._silent_s >= (self._limits.stopped_s if self.is_ready else self._limits.starting_s):
+            self.verdict = f"showed no sign of life for {self._silent_s:.0f} s"
+
+    def _look_at_step(self, since_s: float) -> None:
+        num_ended = self._board.num_ended
+        if num_ended != self._num_ended:
+            self._times.took(self._board.num_ended_tokens, self._in_step_s + since_s)  # at most so long
+            self._num_ended, self._in_step_s = num_ended, 0.0
+        if not self._board.is_stepping:
+            self._in_step_s = 0.0
+            return
+        self._in_step_s += since_s
+        num_tokens = self._board.num_step_tokens
+        limit_s = self._times.limit_s(num_tokens)
+        if self._in_step_s >= limit_s:
+            self.verdict = f"was for more than {limit_s:.0f} s in a step of {num_tokens} tokens"

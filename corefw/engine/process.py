@@ -65,7 +65,7 @@ class CoreProcess:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "corefw.engine.core_main", f"--control-fd={theirs.fileno()}"]
         command += [f"--board-fd={board.fd}", f"--parent-pid={os.getpid()}"]
-        command += [(f"--preload={module}" for module in preload)]
+        command += [f"--preload={module}" for module in preload]
         if threading.current_thread() is threading.main_thread():
             # The kernel's death signal follows the spawning thread; a shorter-lived one would take the child along.
             command.append("--death-signal")

@@ -10,7 +10,7 @@ __all__ = ["Journal"]
 # Calls that set something in the core: by name, what of their arguments says *which* thing; the last call about each
 # thing is what counts. Every call that changes the core for good belongs here.
 _SETTERS: dict[str, Callable[[Sequence[Any]], Hashable]] = {
-    "set_log_level": lambda args: None,
+    "set_log_level": lambda _: None,
 }
 
 

@@ -14,6 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
+from corefw.cli.plugins.kinds import KINDS as SCAFFOLDS
 from corefw.testing.registration import write_metadata
 from corefw.testing.server_process import Server, serving
 from corefw.testing.tiny_models import llama_tensors, tiny_llama_config, write_tiny_tokenizer
@@ -121,9 +122,14 @@ def test_a_new_project_is_clean_passes_its_tests_and_the_suite(projects: Path, k
 def test_all_of_them_are_loaded_in_one_server(server: Server, client: httpx.Client) -> None:
     body = {"model": "demo", "prompt": "ab" * 20, "max_tokens": 4, "metadata": {"team": "blue"}}
     assert client.post("/v1/completions", json=body).status_code == 200
-    states = {plugin["name"]: plugin["state"] for plugin in client.get("/plugins").json()["plugins"]}
-    expected = {name: "loaded" if kind in UNCHOSEN else "active" for kind, name in KINDS.items()}
-    assert {name: states.get(name) for name in expected} == expected
+    states = {(plugin["group"], plugin["name"]): plugin["state"] for plugin in client.get("/plugins").json()["plugins"]}
+    unchosen = {group for kind in UNCHOSEN for group in SCAFFOLDS[kind].entries}
+    expected = {
+        (group, name): "loaded" if group in unchosen else "active"
+        for kind, name in KINDS.items()
+        for group in SCAFFOLDS[kind].entries
+    }
+    assert {key: states.get(key) for key in expected} == expected
 
 
 @pytest.mark.slow
@@ -131,10 +137,14 @@ def test_each_of_them_does_its_work(server: Server, client: httpx.Client) -> Non
     asked = client.post("/plugins/an-endpoint/ask", json={"question": "Why?", "max_tokens": 4})
     assert asked.status_code == 200
     assert asked.json()["answer"]
+    mistyped = client.post("/plugins/an-endpoint/ask", json={"question": "Why?", "max_tokens": "4"})
+    assert (mistyped.status_code, mistyped.json()["error"]["param"]) == (400, "max_tokens")
     refused = client.post("/v1/completions", json={"model": "demo", "prompt": "x" * 101, "max_tokens": 1})
     assert (refused.status_code, "101 tokens" in refused.text) == (400, True)
     plain = {"model": "demo", "prompt": "abc", "max_tokens": 1, "temperature": 0, "return_token_ids": True}
     (token,) = client.post("/v1/completions", json=plain).json()["choices"][0]["token_ids"]
+    wrong = client.post("/v1/completions", json={**plain, "vllm_xargs": {"a-logits": "7"}})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "vllm_xargs.a-logits")
     banned = client.post("/v1/completions", json={**plain, "vllm_xargs": {"a-logits": [token]}})
     assert banned.json()["choices"][0]["token_ids"] != [token]
     tagged = {**plain, "prompt": "tagged", "metadata": {"team": "blue"}}

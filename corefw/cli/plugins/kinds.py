@@ -118,6 +118,8 @@ KINDS: dict[str, Kind] = {
         "logits_processor_suite.LogitsProcessorSuite",
         "A logits processor for corefw",
         "--logits-processors $name",
+        further=("hooks",),
+        entries={"general_plugins": ("$name", "hooks")},
     ),
     "strategy": _kind(
         "scheduler_strategies",

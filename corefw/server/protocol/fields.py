@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -17,7 +17,9 @@ __all__ = ["RequestShape", "json_kind"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_EXPECTED = re.compile(r"Expected `([^`]+)`(?:, got `([^`]+)`)?")
+_EXPECTED = re.compile(r"Expected `([^`]+)`(?:, got `([^`]+)`)?$")
+# The range is the struct's own.
+_OUT_OF_RANGE = re.compile(r"Expected `([^`]+)` (\S.*)$", re.DOTALL)
 _PATH = re.compile(r" - at `\$\.?([^`]*)`$")
 _MISSING = re.compile(r"Object missing required field `([^`]+)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
@@ -34,7 +36,7 @@ _KINDS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestShape(Generic[T]):
-    """What a route accepts.
+    """What a route accepts. ``RequestShape(struct=MyRequest)`` takes its fields and no other.
 
     Attributes:
         struct: the fields it understands.
@@ -44,8 +46,8 @@ class RequestShape(Generic[T]):
     """
 
     struct: type[T]
-    neutral: Mapping[str, tuple[object, ...]]
-    ignored: frozenset[str]
+    neutral: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    ignored: frozenset[str] = frozenset()
     needed: tuple[str, ...] = ()
 
     def decode(self, data: dict[str, Any]) -> T:
@@ -102,7 +104,8 @@ def _readable(message: str) -> RequestError:
     """msgspec's message in the words of the API, without anything that the client sent."""
     found = _PATH.search(message)
     path = found.group(1)[:200] if found else ""
-    if unknown := _UNKNOWN.match(_PATH.sub("", message)):
+    message = _PATH.sub("", message)
+    if unknown := _UNKNOWN.match(message):
         name = shown_name(unknown.group(1))
         path = f"{path}.{name}" if path else name
         return RequestError(f"unknown field {path}", param=path, code="unknown_parameter")
@@ -110,7 +113,12 @@ def _readable(message: str) -> RequestError:
         path = f"{path}.{missing.group(1)}" if path else missing.group(1)
         return RequestError(f"{path} is required", param=path)
     if expected := _EXPECTED.match(message):
-        wanted = " or ".join(_KINDS.get(kind, "another value") for kind in expected.group(1).split(" | "))
         got = _KINDS.get(expected.group(2) or "", "something else")
-        return RequestError(f"{path or 'the body'} must be {wanted}, got {got}", param=path or None)
+        return RequestError(f"{path or 'the body'} must be {_words(expected.group(1))}, got {got}", param=path or None)
+    if out := _OUT_OF_RANGE.match(message):
+        return RequestError(f"{path or 'the body'} must be {_words(out.group(1))} {out.group(2)}", param=path or None)
     return RequestError(f"{path or 'a field'} has a value out of range or of the wrong type", param=path or None)
+
+
+def _words(kinds: str) -> str:
+    return " or ".join(_KINDS.get(kind, "another value") for kind in kinds.split(" | "))

@@ -96,6 +96,16 @@ def test_a_project_is_checked_as_it_is_written_now(tmp_path: Path) -> None:
     assert (status, report["problems"]) == (1, ["the checks ended with status 7: "])
 
 
+@pytest.mark.parametrize("kind", ["endpoint", "logits-processor"])
+def test_what_a_new_project_takes_of_clients_it_refuses_by_the_field(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    main(["plugins", "new", kind, "my-thing", "--directory", str(folder)])
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "refused_by_its_field"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
 def test_a_projects_own_tests_say_what_the_suite_needs(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     main(["plugins", "new", "logits-processor", "my-thing", "--directory", str(folder)])
@@ -103,7 +113,8 @@ def test_a_projects_own_tests_say_what_the_suite_needs(tmp_path: Path) -> None:
     for test in (folder / "tests").glob("test_*.py"):
         test.unlink()
     status, report = report_of(folder)
-    left_out = [case for case in report["plugins"][0]["cases"] if case["result"] == "not checked"]  # type: ignore[index]
+    cases = [case for plugin in report["plugins"] for case in plugin["cases"]]  # type: ignore[attr-defined]
+    left_out = [case for case in cases if case["result"] == "not checked"]
     assert (status, {case["reason"].partition(";")[0] for case in left_out}) == (0, {"it leaves the request alone"})
 
 

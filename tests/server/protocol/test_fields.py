@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import pytest
 
 from corefw.errors import RequestError
@@ -98,3 +99,23 @@ def test_no_field_is_both_understood_and_unsupported(shape: RequestShape[Any]) -
     understood = set(shape.struct.__struct_fields__)
     assert not understood & (set(shape.neutral) | shape.ignored)
     assert not set(shape.neutral) & shape.ignored
+
+
+class _Ranged(msgspec.Struct):
+    count: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    words: Annotated[list[Annotated[str, msgspec.Meta(min_length=2)]], msgspec.Meta(max_length=2)] = []
+
+
+@pytest.mark.parametrize(
+    ("data", "param", "message"),
+    [
+        ({"count": 0}, "count", "count must be a whole number >= 1"),
+        ({"words": ["ab", "c"]}, "words[1]", "words[1] must be a string of length >= 2"),
+        ({"words": ["ab"] * 3}, "words", "words must be a list of length <= 2"),
+        ({"count": "1"}, "count", "count must be a whole number or null, got a string"),
+        ({"cont": 1}, "cont", "unknown field cont; did you mean count?"),
+    ],
+)
+def test_a_structs_own_ranges_are_told_by_path(data: dict[str, Any], param: str, message: str) -> None:
+    error = refusal(RequestShape(struct=_Ranged), data)
+    assert (error.param, error.message) == (param, message)

@@ -20,7 +20,7 @@ from corefw.interfaces.model_source import SourceOptions
 from corefw.interfaces.selection import Selection
 from corefw.models.loading.hf_config import check_sizes
 from corefw.models.registry import choose_implementation
-from corefw.plugin_system.making import made_by_plugin
+from corefw.plugin_system.making import made_by_plugin, whose
 from corefw.plugin_system.selection import by_name, select
 from corefw.plugin_system.settings import configure_plugins
 
@@ -60,12 +60,12 @@ def resolve_config(
         platform, selection = _described_platform(device.platform, plugins, described)
     selections = [*selections, selection]
     _check_parallel(_section(ParallelConfig, args.section("parallel")))
-    what = f"platform {platform.name!r}"
+    what = whose(plugins, "platform_plugins", platform.name)
     proposed = made_by_plugin(what, Sequence, platform.propose, info, args.explicit, interactive=interactive)
     sections, changes = _apply_proposals(args, proposed)
     changes += apply_plugin_proposals(args, sections, info, platform.name, plugins)
     model = _section(ModelConfig, sections["model"])
-    dtype, dtype_reason = _choose_dtype(model.dtype, info, platform)
+    dtype, dtype_reason = _choose_dtype(model.dtype, info, platform, what)
     cache_dir = str(env.cache_dir() / "implementations")
     request = ModelRequest(info=info, dtype=dtype, trust_remote_code=model.trust_remote_code, cache_dir=cache_dir)
     implementation, info = choose_implementation(request, plugins, model.model_impl)
@@ -109,7 +109,7 @@ def resolve_model(args: UserArgs, plugins: PluginManager) -> tuple[ModelInfo, li
         [(name, partial(loader.supports, files)) for name, loader in loaders.items()],
         named=wanted,
     )
-    what = f"model loader {selection.chosen!r}"
+    what = whose(plugins, "model_loaders", selection.chosen)
     info = made_by_plugin(what, ModelInfo, loaders[selection.chosen].read_info, files)
     return info, [*named, source_selection, selection]
 
@@ -128,7 +128,8 @@ def _resolve_files(reference: str, revision: str | None, plugins: PluginManager)
         raise ModelSourceError(f"the model {reference[:200]!r} can't be found: {error}") from None
     options = SourceOptions(cache_dir=str(env.cache_dir() / "models"), revision=revision, offline=env.hub_offline())
     source = next(s for s in sources if s.name == selection.chosen)
-    return made_by_plugin(f"model source {source.name!r}", ModelFiles, source.resolve, reference, options), selection
+    what = whose(plugins, "model_sources", source.name)
+    return made_by_plugin(what, ModelFiles, source.resolve, reference, options), selection
 
 
 def _choose_platform(named: str | None, plugins: PluginManager) -> tuple[Platform, Selection]:
@@ -205,8 +206,8 @@ def _check_context(model: ModelConfig, info: ModelInfo) -> None:
         )
 
 
-def _choose_dtype(wanted: str, info: ModelInfo, platform: Platform) -> tuple[str, str]:
-    available = tuple(made_by_plugin(f"platform {platform.name!r}", Sequence, platform.dtypes))
+def _choose_dtype(wanted: str, info: ModelInfo, platform: Platform, what: str) -> tuple[str, str]:
+    available = tuple(made_by_plugin(what, Sequence, platform.dtypes))
     if wanted != "auto":
         if wanted not in available:
             raise ConfigError(

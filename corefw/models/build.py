@@ -19,7 +19,7 @@ from corefw.models.ops.binder import OpBinder
 from corefw.models.registry import NATIVE, model_class
 from corefw.models.shape import has_sliding_window, head_size
 from corefw.observability.logging import get_logger
-from corefw.plugin_system.making import made_by_plugin
+from corefw.plugin_system.making import made_by_plugin, whose
 from corefw.plugin_system.selection import select
 from corefw.plugin_system.starting import created, starting
 
@@ -153,7 +153,7 @@ def choose_attention(config: EngineConfig, platform: Platform, device_type: str,
         soft_cap=bool(hf_config.get("attn_logit_softcapping")),
         batch_invariant=is_batch_invariant(config),
     )
-    order = made_by_plugin(f"platform {platform.name!r}", Sequence, platform.attention_order)
+    order = made_by_plugin(whose(plugins, "platform_plugins", platform.name), Sequence, platform.attention_order)
     names = _in_order(order, plugins.names(_BACKENDS))
     return select(
         "attention backend",

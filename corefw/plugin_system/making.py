@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from corefw.errors import CorefwError, PluginError
 from corefw.plugin_system.blame import told
+from corefw.plugin_system.groups import group_named
 
-__all__ = ["made_by_plugin"]
+if TYPE_CHECKING:
+    from corefw.plugin_system.manager import PluginManager
+
+__all__ = ["made_by_plugin", "whose"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def whose(plugins: PluginManager, group: str, name: str) -> str:
+    """What messages call a plugin: ``KV connector 'file'``; of one that isn't built in with group and distribution."""
+    what = f"{group_named(group).what} {name!r}"
+    for plugin in (verdict.plugin for verdict in plugins.verdicts):
+        if (plugin.group, plugin.name) == (group, name) and not plugin.builtin:
+            return f"{what} ({group}) of {plugin.distribution} {plugin.version}"
+    return what
 
 
 def made_by_plugin(
@@ -20,7 +33,7 @@ def made_by_plugin(
     """What a plugin makes.
 
     Args:
-        what: whose, for people: ``KV connector 'file'``.
+        what: whose, for people: ``KV connector 'file'``. See ``whose``.
         kind: of which it has to be an instance.
         call: makes it.
 

@@ -16,7 +16,7 @@ from corefw.models.taps import UnknownTapPoint
 from corefw.plugin_system.calls import PluginCalls
 from corefw.plugin_system.events import EventQueue
 from corefw.plugin_system.groups import Process
-from corefw.plugin_system.making import made_by_plugin
+from corefw.plugin_system.making import made_by_plugin, whose
 from corefw.plugin_system.starting import created
 from corefw.runtime.block_size import choose_block_size
 from corefw.runtime.kv_pages import KVPages
@@ -71,7 +71,9 @@ class Worker:
         self._rank = local_rank
         plugins.load_general(Process.WORKER)
         platform: Platform = created(plugins, "platform_plugins", config.platform)
-        self._runtime = made_by_plugin(f"platform {config.platform!r}", DeviceRuntime, platform.runtime, local_rank)
+        self._runtime = made_by_plugin(
+            whose(plugins, "platform_plugins", config.platform), DeviceRuntime, platform.runtime, local_rank
+        )
         self._runtime.seed_everything(config.model.seed)
         build, selections = make_build_context(config, self._runtime.device, plugins)
         taps = WantedTaps(config, plugins)

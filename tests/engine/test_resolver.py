@@ -82,6 +82,7 @@ class Plugins:
     def __init__(self, *platforms: tuple[str, type[Platform]]) -> None:
         self.platforms = platforms or (("corefw", platform("plain")),)
         self.selections: list[Selection] = []
+        self.verdicts = ()
 
     def names(self, group: str) -> tuple[str, ...]:
         return ("X",) if group == "model_plugins" else ()

@@ -5,7 +5,9 @@ import sys
 import pytest
 
 from corefw.errors import ConfigError, PluginError
-from corefw.plugin_system.making import made_by_plugin
+from corefw.plugin_system.making import made_by_plugin, whose
+from corefw.plugin_system.manager import PluginManager
+from corefw.testing.pytest_plugin import RegisterPlugin
 
 
 def test_what_a_plugin_makes_is_given_on() -> None:
@@ -27,3 +29,12 @@ def test_an_error_for_the_operator_passes_as_it_is() -> None:
 
     with pytest.raises(ConfigError, match=r"^use another folder$"):
         made_by_plugin("connector 'x'", int, refuse)
+
+
+def test_a_plugin_is_called_by_group_and_distribution_unless_it_is_built_in(
+    register_plugin: RegisterPlugin,
+) -> None:
+    register_plugin("platform_plugins", "npu", "json:JSONDecoder", distribution="acme")
+    plugins = PluginManager.discover()
+    assert whose(plugins, "platform_plugins", "npu") == "platform 'npu' (platform_plugins) of acme 1.0"
+    assert whose(plugins, "platform_plugins", "cpu") == "platform 'cpu'"

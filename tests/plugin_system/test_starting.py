@@ -146,7 +146,7 @@ def test_what_fails_in_the_engine_is_named(
     ],
 )
 def test_what_fails_in_the_worker_is_named(
-    register_plugin: RegisterPlugin, tiny_model: Path, group: str, value: type, options: dict[str, str]
+    register_plugin: RegisterPlugin, tiny_model: Path, group: str, value: type, options: dict[str, Any]
 ) -> None:
     register_plugin(group, "falls", value, distribution="acme")
     prepared = prepare(UserArgs.from_keywords(model=str(tiny_model), **options))

@@ -12,12 +12,12 @@ from starlette.routing import BaseRoute
 from corefw.config.engine_config import ServerConfig
 from corefw.errors import ConfigError, PluginError
 from corefw.interfaces.endpoint import Endpoint
+from corefw.interfaces.server_state import ServerState
 from corefw.plugin_system.manager import PluginManager
 from corefw.server.app import create_app
 from corefw.server.endpoint_life import EndpointLife
 from corefw.server.listener import listen_on
 from corefw.server.run import serve
-from corefw.server.state import ServerState
 from corefw.testing.pytest_plugin import RegisterPlugin
 from tests.server.serving import builtin_endpoints, make_state, scripted
 

@@ -28,7 +28,7 @@ from corefw.messages.kv_transfer import TransferResults
 from corefw.observability.logging import get_logger
 from corefw.plugin_system.contributions import MAX_FAILURES
 from corefw.plugin_system.failure_log import FailureLog
-from corefw.plugin_system.making import made_by_plugin
+from corefw.plugin_system.making import made_by_plugin, whose
 from corefw.plugin_system.selection import by_name
 
 if TYPE_CHECKING:
@@ -344,6 +344,6 @@ def make_transfers(
     connector: type[KVConnector] = plugins.get(_GROUP, name, setting=_SETTING)
     setup = connector_setup(connector, config, plan, block_sizes)
     rule = FailureRule.collect(settings.kv_load_failure_policy, plugins)
-    half = made_by_plugin(f"KV connector {name!r}", SchedulerConnector, connector.scheduler, setup)
+    half = made_by_plugin(whose(plugins, _GROUP, name), SchedulerConnector, connector.scheduler, setup)
     plugins.record(by_name("KV connector", name, plugins.names(_GROUP), _SETTING))
     return KVTransfers(half, kv, block_sizes, setup.num_ranks, rule)

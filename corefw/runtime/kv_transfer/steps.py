@@ -13,7 +13,7 @@ from corefw.interfaces.kv_connector import KVCaches, WorkerConnector, connector_
 from corefw.messages.kv_transfer import TransferResults
 from corefw.observability.logging import get_logger
 from corefw.plugin_system.failure_log import FailureLog
-from corefw.plugin_system.making import made_by_plugin
+from corefw.plugin_system.making import made_by_plugin, whose
 from corefw.runtime.kv_transfer.fingerprint import layout_fingerprint
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def make_transfer_steps(
         return None
     connector: type[KVConnector] = plugins.get("kv_connectors", name, setting="--kv-connector")
     setup = connector_setup(connector, config, plan, tuple(block_sizes), rank)
-    what = f"KV connector {name!r}"
+    what = whose(plugins, "kv_connectors", name)
     half = made_by_plugin(what, WorkerConnector, connector.worker, setup)
     fingerprint = layout_fingerprint(config, backend, specs, rank, setup.num_ranks)
     caches = KVCaches(layers=pages.raw_layers(), fingerprint=fingerprint)

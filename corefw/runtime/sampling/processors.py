@@ -11,7 +11,7 @@ import torch
 
 from corefw.interfaces.logits_processor import LogitsProcessor, SampledRequest
 from corefw.interfaces.selection import Selection
-from corefw.plugin_system.making import made_by_plugin
+from corefw.plugin_system.making import made_by_plugin, whose
 from corefw.runtime.sampling.metadata import BoundProcessor
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def make_processors(config: EngineConfig, plugins: PluginManager, vocab_size: in
 
 def _made(name: str, config: EngineConfig, plugins: PluginManager, vocab_size: int) -> LogitsProcessor[Any]:
     kind: type[LogitsProcessor[Any]] = plugins.get("logits_processors", name, setting=_SETTING)
-    made = made_by_plugin(f"logits processor {name!r}", LogitsProcessor, kind, config, vocab_size)
+    made = made_by_plugin(whose(plugins, "logits_processors", name), LogitsProcessor, kind, config, vocab_size)
     plugins.record(Selection(f"logits processor {name}", name, f"the value of {_SETTING}"))
     return made
 

@@ -97,5 +97,8 @@ def test_those_that_the_configuration_names_are_active(register_plugin: Register
 
 def test_one_that_cannot_be_made_is_named(register_plugin: RegisterPlugin) -> None:
     register_plugin("logits_processors", "unmade", Unmade)
-    with pytest.raises(PluginError, match="logits processor 'unmade' failed in Unmade: KeyError: 'table'"):
+    with pytest.raises(
+        PluginError,
+        match=r"'unmade' \(logits_processors\) of .* 1.0 failed in Unmade: KeyError: 'table'",
+    ):
         make_processors(with_processors("unmade"), PluginManager.discover(None), 10)

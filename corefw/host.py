@@ -83,11 +83,13 @@ class Host:
         Raises:
             ConfigError: ``COREFW_CPUS`` isn't a list of CPUs.
         """
-        affinity = self.affinity
-        if affinity is None:
-            has_affinity = hasattr(os, "sched_getaffinity")
-            affinity = frozenset(os.sched_getaffinity(0) if has_affinity else range(os.cpu_count() or 1))
+        affinity = self._affinity()
         return tuple(sorted(affinity & _own_share() or affinity))
+
+    def part(self) -> float:
+        """This process's part of what it shares with those that were given the other CPUs, above 0, at most 1."""
+        affinity = self._affinity()
+        return len(affinity & _own_share() or affinity) / len(affinity)
 
     def usable_cpus(self) -> int:
         """CPUs that this process may keep busy: those that it may run on, cut by the container's quota."""
@@ -117,6 +119,12 @@ class Host:
         available = self._meminfo().get("MemAvailable", self.total_memory_bytes() // 2)
         left = [max(0, limit - used) for limit, used in self._memory_limits()]
         return min([available, *left])
+
+    def _affinity(self) -> frozenset[int]:
+        if self.affinity is not None:
+            return self.affinity
+        has_affinity = hasattr(os, "sched_getaffinity")
+        return frozenset(os.sched_getaffinity(0) if has_affinity else range(os.cpu_count() or 1))
 
     def _cores(self) -> list[tuple[int, tuple[int, ...]]]:
         """(NUMA node, CPUs that are threads of it) of every core that this process may use, node by node."""

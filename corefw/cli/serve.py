@@ -13,15 +13,17 @@ from corefw import env
 from corefw.cli.config_file import add_config_flag
 from corefw.cli.plugin_flags import add_plugin_flag
 from corefw.config.args import UserArgs, add_flags
-from corefw.config.engine_config import ServerConfig
-from corefw.engine.process import CoreProcess
+from corefw.config.engine_config import ParallelConfig, ServerConfig
+from corefw.engine.engine_processes import EngineProcesses
 from corefw.errors import ConfigError
 from corefw.observability.logging import configure_logging, get_logger
 from corefw.server.api_keys import accepted_keys
 from corefw.server.listener import Listener, listen_on
 
 if TYPE_CHECKING:
+    from corefw.config.device_ids import DeviceIds
     from corefw.frontend.prepare import Prepared
+    from corefw.interfaces.platform import Platform
     from corefw.observability.tracing import Tracing
     from corefw.plugin_system.manager import PluginManager
 
@@ -57,7 +59,7 @@ def run(namespace: argparse.Namespace) -> int:
     # A taken port is noticed before any work, and the core's slow imports overlap with the model's resolution.
     listener = listen_on(server_config)
     try:
-        core = CoreProcess.spawn()
+        engines = EngineProcesses.spawn(_num_engines(args))
         try:
             from corefw.frontend.prepare import discover_plugins, prepare
             from corefw.frontend.sampling_defaults import SamplingDefaults
@@ -66,12 +68,14 @@ def run(namespace: argparse.Namespace) -> int:
             plugins = discover_plugins(args)
             _check_endpoints(plugins, server_config)
             tracing = make_tracing(server_config)
-            prepared = prepare(args, plugins)
+            prepared = prepare(args, plugins, several_engines=True)
             SamplingDefaults.of_model(prepared.config.model, prepared.config.model_info)
-            core.configure(prepared.config, log_level=level, log_format=server_config.log_format)
-            return _run(core, prepared, server_config, listener, started_s, tracing)
+            engines.configure(
+                prepared.config, _devices(prepared), log_level=level, log_format=server_config.log_format
+            )
+            return _run(engines, prepared, server_config, listener, started_s, tracing)
         finally:
-            core.close()
+            engines.close()
     finally:
         listener.close()
 
@@ -101,12 +105,26 @@ def _check_endpoints(plugins: PluginManager, server_config: ServerConfig) -> Non
     check_endpoints([plugin.create() for plugin in plugins.load_all("endpoint_plugins")], server_config)
 
 
+def _num_engines(args: UserArgs) -> int:
+    return ParallelConfig(**args.section("parallel")).num_own_engines
+
+
+def _devices(prepared: Prepared) -> DeviceIds | None:
+    """Those that engines share out among themselves."""
+    if prepared.config.parallel.num_own_engines == 1:
+        return None
+    from corefw.plugin_system.starting import created
+
+    platform: Platform = created(prepared.plugins, "platform_plugins", prepared.config.platform)
+    return platform.device_ids()
+
+
 def _end_start(number: int, _: object) -> None:
     raise SystemExit(128 + number)
 
 
 def _run(
-    core: CoreProcess,
+    engines: EngineProcesses,
     prepared: Prepared,
     server_config: ServerConfig,
     listener: Listener,
@@ -122,7 +140,7 @@ def _run(
     _log_decisions(config.decisions)
 
     async def main() -> int:
-        engine = AsyncEngine(await core.connect(lambda stage: logger.debug("core: %s", stage)))
+        engine = AsyncEngine(await engines.connect(lambda stage: logger.debug("core: %s", stage)))
         _log_decisions(engine.plan.decisions)
         return await run_server(
             engine,

@@ -12,7 +12,7 @@ from corefw.config.checks import MAX_INT, check_api_key, check_options
 from corefw.config.kv_transfer import KVTransferConfig
 from corefw.config.model_info import ModelInfo
 from corefw.config.options import Section, option
-from corefw.config.rank_grid import RankGrid
+from corefw.config.parallel import ParallelConfig
 from corefw.config.server_checks import (
     check_cors,
     check_limits,
@@ -55,7 +55,6 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOG_FORMATS = ("text", "json")
 _WEEK_S = 7 * 24 * 3600
 _BODIES_AT_ONCE = 64
-_MAX_RANKS = 65536
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,38 +188,6 @@ class SchedulerConfig(Section):
             )
         if self.adaptive_long_prefill_threshold and not threshold:
             raise ConfigError("--adaptive-long-prefill-threshold needs --long-prefill-token-threshold above 0")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ParallelConfig(Section):
-    """How the model is spread over ranks, and engines over replicas."""
-
-    distributed_executor_backend: str | None = option(
-        None, "executor by name or module:Class; default: uni for one rank, mp for several"
-    )
-    tensor_parallel_size: int = option(1, "ranks that share every layer", low=1, high=_MAX_RANKS)
-    pipeline_parallel_size: int = option(1, "ranks that each hold some of the layers", low=1, high=_MAX_RANKS)
-    data_parallel_size: int = option(1, "engines, each with the whole model, that share the requests", low=1, high=4096)
-    prefill_context_parallel_size: int = option(1, "ranks that share a prompt's positions", low=1, high=_MAX_RANKS)
-    decode_context_parallel_size: int = option(
-        1, "ranks inside a tensor-parallel group that share a sequence's KV cache", low=1, high=_MAX_RANKS
-    )
-
-    @property
-    def grid(self) -> RankGrid:
-        """The ranks of all replicas."""
-        return RankGrid(
-            tensor=self.tensor_parallel_size,
-            pipeline=self.pipeline_parallel_size,
-            data=self.data_parallel_size,
-            prefill_context=self.prefill_context_parallel_size,
-            decode_context=self.decode_context_parallel_size,
-        )
-
-    @property
-    def executor(self) -> str:
-        """Name or ``module:Class`` of the executor."""
-        return self.distributed_executor_backend or ("uni" if self.grid.replica_size == 1 else "mp")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

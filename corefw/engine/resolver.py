@@ -194,8 +194,9 @@ def _check_parallel(parallel: ParallelConfig) -> None:
     ):
         if size > 1:
             raise ConfigError(f"{flag} {size} needs an attention backend that computes a part of a context; use 1")
-    if parallel.data_parallel_size > 1:
-        raise ConfigError(f"--data-parallel-size {parallel.data_parallel_size} isn't available; start several servers")
+    size, rank = parallel.data_parallel_size, parallel.data_parallel_rank
+    if rank is not None and rank >= size:
+        raise ConfigError(f"--data-parallel-rank {rank} isn't one of --data-parallel-size {size}; they count from 0")
 
 
 def _check_context(model: ModelConfig, info: ModelInfo) -> None:

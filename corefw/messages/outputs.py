@@ -177,6 +177,7 @@ class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
         num_step_tokens: tokens that they computed, prompt and output.
         step_token_counts: how many of these steps had how many tokens: one count for each of ``STEP_TOKEN_BOUNDS`` and
             one for the steps above the last; empty where nobody counts.
+        engines: the same of each engine, where these figures are the sums of several.
     """
 
     num_running: int = 0
@@ -190,6 +191,7 @@ class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
     num_steps: int = 0
     num_step_tokens: int = 0
     step_token_counts: tuple[int, ...] = ()
+    engines: tuple[SchedulerStats, ...] = ()
 
 
 class UtilityResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -15,6 +15,8 @@ from prometheus_client.registry import Collector
 
 from corefw.observability.metrics_catalog import (
     CACHE_INFO,
+    EACH_ENGINE_GAUGES,
+    EACH_ENGINE_TOKENS,
     ENGINE_COUNTERS,
     ENGINE_GAUGES,
     FINISH_REASONS,
@@ -67,6 +69,8 @@ class EngineStats(Protocol):
     def num_step_tokens(self) -> int: ...
     @property
     def step_token_counts(self) -> Sequence[int]: ...
+    @property
+    def engines(self) -> Sequence[EngineStats]: ...
 
 
 class Metrics:
@@ -204,6 +208,7 @@ class _Collector(Collector):  # type: ignore[misc]
             yield from self._families(GaugeMetricFamily, metric, [(labels, value)])
         for metric, count in zip(ENGINE_COUNTERS, counters, strict=True):
             yield from self._families(CounterMetricFamily, metric, [(labels, count)])
+        yield from self._each_engine(stats.engines)
         ends = [({**labels, self._naming.reason_label: reason}, n) for reason, n in self._metrics.ends.items()]
         yield from self._families(CounterMetricFamily, REQUESTS, ends)
         yield from self._histogram(STEP_TOKENS, STEP_TOKEN_BOUNDS, steps[1:], steps[0])
@@ -214,6 +219,17 @@ class _Collector(Collector):  # type: ignore[misc]
         for metric, info in self._metrics.infos:
             yield from self._families(GaugeMetricFamily, metric, [({**labels, **info}, 1)])
         yield from self._plugins()
+
+    def _each_engine(self, engines: Sequence[EngineStats]) -> Iterator[Any]:
+        if not engines:
+            return
+        labels = [{**self._naming.labels, "engine": str(index)} for index in range(len(engines))]
+        num_requests = [engine.num_running + engine.num_waiting for engine in engines]
+        kv_usages = [engine.kv_usage for engine in engines]
+        for metric, values in zip(EACH_ENGINE_GAUGES, (num_requests, kv_usages), strict=True):
+            yield from self._families(GaugeMetricFamily, metric, list(zip(labels, values, strict=True)))
+        num_tokens = [engine.num_generation_tokens for engine in engines]
+        yield from self._families(CounterMetricFamily, EACH_ENGINE_TOKENS, list(zip(labels, num_tokens, strict=True)))
 
     def _plugins(self) -> Iterator[Any]:
         figures, labels = self._metrics.plugins(), self._naming.labels

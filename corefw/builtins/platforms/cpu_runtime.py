@@ -48,7 +48,7 @@ class CpuRuntime(DeviceRuntime):
         return self._host.available_memory_bytes()
 
     def cache_budget_bytes(self, headroom_bytes: int) -> int:
-        return min(int(headroom_bytes * _CACHE_SHARE), _MAX_CACHE_BYTES)
+        return min(int(headroom_bytes * _CACHE_SHARE * self._host.part()), _MAX_CACHE_BYTES)
 
     def peak_memory_bytes(self) -> int:
         try:

@@ -30,11 +30,11 @@ def merged_stats(stats: Sequence[SchedulerStats]) -> SchedulerStats:
     summed = {
         name: sum(getattr(one, name) for one in stats)
         for name in SchedulerStats.__struct_fields__
-        if name not in ("kv_usage", "step_token_counts")
+        if name not in ("kv_usage", "step_token_counts", "engines")
     }
     counts = tuple(map(sum, zip_longest(*(one.step_token_counts for one in stats), fillvalue=0)))
     kv_usage = sum(one.kv_usage for one in stats) / len(stats)
-    return SchedulerStats(**summed, kv_usage=kv_usage, step_token_counts=counts)
+    return SchedulerStats(**summed, kv_usage=kv_usage, step_token_counts=counts, engines=tuple(stats))
 
 
 def merged_result(method: str, results: Sequence[UtilityResult]) -> UtilityResult:

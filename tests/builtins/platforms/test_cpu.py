@@ -86,6 +86,12 @@ def test_the_cache_takes_half_of_what_is_left_and_four_gibibytes_at_most() -> No
     assert runtime.cache_budget_bytes(2**40) == 4 * 2**30
 
 
+def test_ranks_that_share_the_memory_share_that_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = CpuRuntime(Host(affinity=frozenset(range(4))))
+    monkeypatch.setenv("COREFW_CPUS", "2")
+    assert runtime.cache_budget_bytes(100) == 12
+
+
 def test_threads_never_exceed_the_cpus_that_may_be_used() -> None:
     CpuRuntime()
     assert torch.get_num_threads() <= Host().usable_cpus()

@@ -17,6 +17,7 @@ def test_figures_are_summed_and_kv_use_is_the_mean() -> None:
     assert (merged.num_running, merged.num_waiting, merged.num_preemptions, merged.num_steps) == (3, 3, 1, 4)
     assert merged.kv_usage == 0.25
     assert merged.step_token_counts == (1, 2)
+    assert merged.engines == (one, two)
 
 
 def test_the_core_s_own_calls_answer_as_one_engine_would() -> None:

@@ -15,6 +15,7 @@
     ├── RequestTimeoutError    the request took longer than the operator lets it
     └── EngineError            our fault
         ├── EngineStartError   the engine core could not start; carries the cause
+        ├── EngineAwayError    the engine core can't be relied on at the moment; it is expected back
         └── EngineDeadError    the engine core has gone and won't come back
 
 A message says what, which value, what is accepted, and the remedy. It never repeats unbounded input.
@@ -27,6 +28,7 @@ __all__ = [
     "ConfigError",
     "ContextLengthError",
     "CorefwError",
+    "EngineAwayError",
     "EngineDeadError",
     "EngineError",
     "EngineStartError",
@@ -140,6 +142,10 @@ class EngineStartError(EngineError):
         super().__init__(message)
         self.details = details
         self.kind = kind
+
+
+class EngineAwayError(EngineError):
+    """The engine core has died or doesn't answer, and is expected back; requests wait meanwhile."""
 
 
 class EngineDeadError(EngineError):

@@ -285,6 +285,9 @@ class ServerConfig(Section):
     )
     max_prompts: int = option(2048, "prompts in one completions request", low=1, high=2**20)
     shutdown_timeout: float = option(30.0, "seconds that running requests get to finish on SIGTERM", high=_WEEK_S)
+    sse_keep_alive: float = option(
+        15.0, "seconds without an event after which a stream gets a comment, so that nobody cuts it; 0: never", high=_WEEK_S
+    )
     log_level: str | None = option(
         None, "least level of the log; default: COREFW_LOG_LEVEL or INFO", choices=LOG_LEVELS
     )

@@ -88,6 +88,11 @@ class AsyncEngine:
         return self.death is None and self._client.alive
 
     @property
+    def trouble(self) -> str | None:
+        """Why the core can't be relied on at the moment, though it isn't dead for good; None while it can."""
+        return self._client.trouble
+
+    @property
     def num_unfinished(self) -> int:
         """Requests whose end the core hasn't told yet, aborted ones included."""
         return len(self._streams)

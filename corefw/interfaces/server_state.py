@@ -54,6 +54,11 @@ class ServedEngine(Protocol):
     def death(self) -> EngineDeadError | None:
         """Why the engine is dead; None while it isn't."""
 
+    @property
+    def trouble(self) -> str | None:
+        """Why it can't be relied on at the moment, though it isn't dead: it is being restarted, it shows no sign of
+        life. None while it can."""
+
     async def call(self, method: str, *args: Any) -> Any:
         """Call the core by name with plain data.
 

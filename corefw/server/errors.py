@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from corefw.errors import (
     CapacityError,
     CorefwError,
+    EngineAwayError,
     EngineDeadError,
     EngineError,
     RequestError,
@@ -42,6 +43,8 @@ def describe(error: Exception, request_id: str) -> tuple[int, ErrorBody]:
         return 504, _body(str(error), "server_error", code="request_timeout")
     if isinstance(error, EngineDeadError):
         return 503, _body(str(error), "server_error", code="engine_dead")
+    if isinstance(error, EngineAwayError):
+        return 503, _body(str(error), "server_error", code="engine_away")
     if isinstance(error, EngineError):
         return 500, _body(str(error), "server_error", code="engine_error")
     if isinstance(error, HTTPException):

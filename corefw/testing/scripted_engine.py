@@ -61,6 +61,7 @@ class ScriptedEngine:
         subscriptions: who reads events, by ``subscribe``.
         call_results: answers of ``call`` by method; None for others.
         death: set by ``die``.
+        trouble: why it can't be relied on at the moment, as a test likes it.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class ScriptedEngine:
         self._config = config
         self.plan = plan or _plan(max_model_len)
         self.death: EngineDeadError | None = None
+        self.trouble: str | None = None
         self.requests: list[EngineCoreRequest] = []
         self.aborted: list[str] = []
         self.calls: list[tuple[str, tuple[Any, ...]]] = []

@@ -100,7 +100,8 @@ async def _chat(request: Request) -> Response:
     messages = parse_messages(fields.messages, state.modalities)
     places = generation.places(1)
     if fields.stream:
-        return EventStream(_chunks(generation, fields, messages), state.in_flight, places)
+        keep_alive_s = state.server_config.sse_keep_alive
+        return EventStream(_chunks(generation, fields, messages), state.in_flight, places, keep_alive_s)
     with places:
         async with state.in_flight.watch(request.receive):
             return json_response(await _whole(generation, fields, messages))

@@ -96,7 +96,8 @@ async def _complete(request: Request) -> Response:
     generation.check_choices(len(prompts))
     places = generation.places(len(prompts))
     if fields.stream:
-        return EventStream(_chunks(generation, prompts), state.in_flight, places)
+        keep_alive_s = state.server_config.sse_keep_alive
+        return EventStream(_chunks(generation, prompts), state.in_flight, places, keep_alive_s)
     with places:
         async with state.in_flight.watch(request.receive):
             return json_response(await _whole(generation, prompts))

@@ -14,6 +14,7 @@ import corefw
 from corefw import env
 from corefw.config.args import UserArgs
 from corefw.config.redaction import Redactor
+from corefw.errors import EngineAwayError
 from corefw.interfaces.endpoint import Endpoint
 from corefw.plugin_system.groups import Process
 from corefw.plugin_system.process_report import PluginSummary, Quarantine, ReportedSelection, summaries
@@ -38,16 +39,16 @@ class SystemEndpoint(Endpoint):
         """Two open routes and two behind the key."""
         return [
             Route("/health", _health, methods=["GET"]),
-            Route("/ping", _health, methods=["GET", "POST"]),
+            Route("/ping", _ping, methods=["GET", "POST"]),
             Route("/version", _version, methods=["GET"]),
             Route("/plugins", _plugins, methods=["GET"]),
         ]
 
     def openapi(self) -> Mapping[str, Any]:
         """What they answer."""
-        ping = "The same, for hosts that ask here"
+        ping = "Whether the server lives: it does while its engine is being restarted"
         return fragment(
-            Operation(method="GET", path="/health", summary="Whether the engine lives", answer=Health),
+            Operation(method="GET", path="/health", summary="Whether the engine is there", answer=Health),
             Operation(method="GET", path="/ping", summary=ping, answer=Health),
             Operation(method="POST", path="/ping", summary=ping, answer=Health),
             Operation(method="GET", path="/version", summary="Which corefw this is", answer=Version),
@@ -65,7 +66,7 @@ class SystemEndpoint(Endpoint):
 
 
 class Health(msgspec.Struct, kw_only=True):
-    """The engine lives."""
+    """All is well."""
 
     status: str = "ok"
 
@@ -110,6 +111,15 @@ class PluginsReport(msgspec.Struct, kw_only=True):
 
 
 async def _health(request: Request) -> Response:
+    """Readiness: whether requests would run now."""
+    trouble = state_of(request).engine.trouble
+    if trouble is not None and state_of(request).engine.death is None:
+        return error_response(EngineAwayError(trouble), request_id_of(request.scope))
+    return await _ping(request)
+
+
+async def _ping(request: Request) -> Response:
+    """Liveness: whether there is any sense in waiting."""
     death = state_of(request).engine.death
     if death is not None:
         return error_response(death, request_id_of(request.scope))

@@ -51,8 +51,11 @@ class Endpoint(ABC):
         return {}
 
     async def startup(self, state: ServerState) -> None:
-        """Called once, when the engine is ready and before the first request; ``state.client`` generates."""
+        """Called once, when the engine is ready and before the first request; ``state.client`` generates.
+
+        It has 30 s. What it raises stops the start.
+        """
         del state
 
     async def shutdown(self) -> None:
-        """Called once, after the last request."""
+        """Called once, after the last request. It has 5 s; what takes longer is cancelled."""

@@ -15,6 +15,7 @@ from corefw.cli.plugin_flags import add_plugin_flag
 from corefw.config.args import UserArgs, add_flags
 from corefw.config.engine_config import ParallelConfig, ServerConfig
 from corefw.engine.engine_processes import EngineProcesses
+from corefw.engine.restart_policy import RestartPolicy
 from corefw.errors import ConfigError
 from corefw.observability.logging import configure_logging, get_logger
 from corefw.server.api_keys import accepted_keys
@@ -140,7 +141,9 @@ def _run(
     _log_decisions(config.decisions)
 
     async def main() -> int:
-        engine = AsyncEngine(await engines.connect(lambda stage: logger.debug("core: %s", stage)))
+        policy = RestartPolicy(max_restarts=server_config.max_engine_restarts if server_config.restart_engine else 0)
+        client = await engines.connect(lambda stage: logger.debug("core: %s", stage), policy)
+        engine = AsyncEngine(client)
         _log_decisions(engine.plan.decisions)
         return await run_server(
             engine,

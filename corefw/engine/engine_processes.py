@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from corefw.config.device_ids import DeviceIds
     from corefw.config.engine_config import EngineConfig
     from corefw.engine.clients.base import AsyncCoreClient
+    from corefw.engine.restart_policy import RestartPolicy
 
 __all__ = ["EngineProcesses"]
 
@@ -56,13 +57,19 @@ class EngineProcesses:
             self._processes.append(process)
             process.configure(_config_of_one(config, index), log_level=log_level, log_format=log_format)
 
-    async def connect(self, on_progress: Callable[[str], None] | None = None) -> AsyncCoreClient:
+    async def connect(
+        self, on_progress: Callable[[str], None] | None = None, policy: RestartPolicy | None = None
+    ) -> AsyncCoreClient:
         """Wait until every engine is ready.
+
+        Args:
+            on_progress: called on the event loop with each stage of the start.
+            policy: when an engine that died is started again; None: never, and none is watched.
 
         Raises:
             EngineStartError: one could not start; the others are ended.
         """
-        connecting = [asyncio.ensure_future(process.connect(on_progress)) for process in self._processes]
+        connecting = [asyncio.ensure_future(_connected(process, on_progress, policy)) for process in self._processes]
         try:
             clients = await asyncio.gather(*connecting)
         except BaseException:
@@ -82,6 +89,17 @@ class EngineProcesses:
         """Kill, and close what this process holds. May be called twice; a client's ``stop`` does it already."""
         for process in self._processes:
             process.close()
+
+
+async def _connected(
+    process: CoreProcess, on_progress: Callable[[str], None] | None, policy: RestartPolicy | None
+) -> AsyncCoreClient:
+    client = await process.connect(on_progress)
+    if policy is None:
+        return client
+    from corefw.engine.supervisor import SupervisedClient
+
+    return SupervisedClient(client, policy)
 
 
 def _config_of_one(config: EngineConfig, index: int | None) -> EngineConfig:

@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from corefw.engine.restart_policy import LivenessLimits
 from corefw.engine.step_board import BoardReader
 
-__all__ = ["LivenessLimits", "Pulse", "StepTimes"]
+__all__ = ["Pulse", "StepTimes"]
 
 # However long nobody looked, so much counts at most: the process that looks may have been stopped as well.
 _MAX_LOOK_S = 0.5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LivenessLimits:
-    """How long a core may be silent.
-
-    Attributes:
-        quiet_s: without a heartbeat it isn't ready.
-        stopped_s: without a heartbeat it counts as dead.
-        starting_s: the same while it starts, where imports may hold the interpreter for long.
-        step_s: a step may always take so long.
-        step_factor: it may take so many times as long as the longest of its size took.
-        first_step_s: it may take so long where none of its size, or of a larger one, has ended yet.
-    """
-
-    quiet_s: float = 1.2
-    stopped_s: float = 15.0
-    starting_s: float = 120.0
-    step_s: float = 15.0
-    step_factor: float = 10.0
-    first_step_s: float = 300.0
 
 
 class StepTimes:

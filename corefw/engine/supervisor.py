@@ -11,7 +11,6 @@ import signal
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,7 +18,8 @@ import msgspec
 from corefw.engine.clients.base import AsyncCoreClient
 from corefw.engine.journal import Journal
 from corefw.engine.ledger import Entry, Ledger
-from corefw.engine.liveness import LivenessLimits, Pulse, StepTimes
+from corefw.engine.liveness import Pulse, StepTimes
+from corefw.engine.restart_policy import RestartPolicy
 from corefw.engine.running_totals import RunningTotals
 from corefw.engine.suspects import Finding, Suspects
 from corefw.errors import EngineDeadError, EngineError
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from corefw.engine.clients.multiprocess import MultiProcessClient
     from corefw.engine.process import CoreProcess
 
-__all__ = ["RestartPolicy", "SupervisedClient"]
+__all__ = ["SupervisedClient"]
 
 _LOOK_S = 0.1
 # A core that has said why it ends gets so long to stop its workers in order.
@@ -44,28 +44,6 @@ _LAST_RITES_S = 2.0
 _HEALTHY_S = 60.0
 
 _log = get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestartPolicy:
-    """When to try again.
-
-    Attributes:
-        max_restarts: so many restarts in a row may bring no progress (no token, nor any suspect cleared); 0: none at
-            all, a dead core is the end.
-        first_delay_s: the second of them waits so long, each further one twice as long,
-        max_delay_s: but no longer than this.
-        limits: when a core that exists counts as dead.
-    """
-
-    max_restarts: int = 5
-    first_delay_s: float = 0.5
-    max_delay_s: float = 30.0
-    limits: LivenessLimits = dataclasses.field(default_factory=LivenessLimits)
-
-    def delay_s(self, num_fruitless: int) -> float:
-        """How long to wait before the restart of that number, of those without progress."""
-        return min(self.max_delay_s, self.first_delay_s * 2 ** (num_fruitless - 2)) if num_fruitless > 1 else 0.0
 
 
 class SupervisedClient(AsyncCoreClient):

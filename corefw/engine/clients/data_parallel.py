@@ -55,6 +55,12 @@ class DataParallelClient(AsyncCoreClient):
         """Whether every engine exists."""
         return all(engine.alive for engine in self._engines)
 
+    @property
+    def trouble(self) -> str | None:
+        """Of the first engine; None as long as one can be relied on."""
+        troubles = [engine.trouble for engine in self._engines]
+        return None if None in troubles else troubles[0]
+
     def add_request(self, request: EngineCoreRequest) -> None:
         home = self._balancer.place(request)
         try:

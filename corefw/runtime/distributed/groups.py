@@ -82,7 +82,7 @@ class RankGroups:
         timeout_s: float,
         batch_invariant: bool,
     ) -> RankGroups:
-        """Meet the other ranks of the grid; every one of them calls this at about the same time.
+        """Meet the other ranks of the grid; every one of them calls this at about the same time, and waits for all.
 
         Args:
             grid: of all the ranks that meet: a replica's, for an engine that shares nothing with others.
@@ -153,8 +153,10 @@ class _Meeting:
                 same = device_class is host_class
                 axes[axis] = AxisGroup(cpu if same else self._join(axis, ranks, self.device, device_class), cpu)
         pipeline = axes.get(Axis.PIPELINE)
+        everybody = PlainGroup(world)
+        everybody.barrier()  # whoever left now would break up groups that others are still making
         stage = PipelineStage(pipeline.device, pipeline.cpu, self.device) if pipeline else PipelineStage()
-        return RankGroups(self.place, _tensor_parallel(axes, ordered), stage, PlainGroup(world), axes)
+        return RankGroups(self.place, _tensor_parallel(axes, ordered), stage, everybody, axes)
 
     def _join(
         self, axis: str, ranks: tuple[int, ...], device: torch.device, communicator: type[Communicator]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-import msgspec
-import zmq
-
 from corefw.engine.core_loop import CoreLoop
+from corefw.engine.core_sockets import CoreSockets
 from corefw.engine.startup import (
     Addresses,
     AddressesWanted,
@@ -24,24 +21,15 @@ from corefw.engine.startup import (
 )
 from corefw.engine.step_board import StepBoard
 from corefw.errors import CorefwError
-from corefw.messages.codec import Codec, Frame
-from corefw.messages.control import OutputKind, RequestKind, UtilityCall
-from corefw.messages.outputs import EngineCoreOutput, EngineCoreOutputs
-from corefw.messages.request import EngineCoreRequest, PlainDict
 from corefw.observability.logging import configure_logging, get_logger
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.engine.core import EngineCore
-    from corefw.engine.core_main import ParentGuard
+    from corefw.parent_guard import ParentGuard
     from corefw.plugin_system.discovery import FoundPlugin
 
 __all__ = ["run_core"]
-
-_IDENTITY = b"core-0"
-_LINGER_MS = 1000
-# What an encoder raises for an object, a number beyond 64 bits, a lone surrogate.
-_UNSENDABLE = (TypeError, ValueError, OverflowError)
 
 _log = get_logger(__name__)
 
@@ -141,110 +129,3 @@ def _serve(core: EngineCore, sockets: CoreSockets) -> int:
         sockets.close()
         core.shutdown()
     return 0
-
-
-class CoreSockets:
-    """The core's end of the wire: a DEALER that a thread of its own reads, and a PUSH that the core's thread writes."""
-
-    def __init__(self, requests_address: str, outputs_address: str) -> None:
-        self._context = zmq.Context()
-        self._requests = self._connect(zmq.DEALER, requests_address)
-        self._outputs = self._connect(zmq.PUSH, outputs_address)
-        self._codec = Codec(EngineCoreOutputs)
-        self._receiver: threading.Thread | None = None
-
-    def start_receiving(self, loop: CoreLoop) -> None:
-        """Decode messages on another thread, so that they are at hand when a step ends, aborts even before."""
-        receiver = RequestReceiver(self._requests, loop)
-        self._receiver = threading.Thread(target=receiver.run, name="core-requests", daemon=True)
-        self._receiver.start()
-
-    def send(self, outputs: EngineCoreOutputs) -> None:
-        """Send outputs; never blocks."""
-        try:
-            frames = self._codec.encode(outputs)
-        except _UNSENDABLE:  # a plugin's mistake, which must not become everybody's
-            _log.exception("what plugins added to an output isn't plain data, and is left out")
-            frames = self._codec.encode(self._without_unsendable(outputs))
-        self._outputs.send_multipart([OutputKind.OUTPUTS, *frames], copy=False)
-
-    def send_dead(self, reason: str) -> None:
-        """Say that nothing comes any more, and why."""
-        self._outputs.send_multipart([OutputKind.DEAD, reason.encode()])
-
-    def close(self) -> None:
-        """Send what is left, then close; ends the receiving thread."""
-        self._outputs.close(linger=_LINGER_MS)
-        if self._receiver is None:
-            self._requests.close(linger=0)
-        self._context.term()  # wakes the receiver, which closes its socket
-        if self._receiver is not None:
-            self._receiver.join()
-
-    def _without_unsendable(self, outputs: EngineCoreOutputs) -> EngineCoreOutputs:
-        kept = [msgspec.structs.replace(o, extra=self._sendable_extra(o)) for o in outputs.outputs]
-        return msgspec.structs.replace(outputs, outputs=kept)
-
-    def _sendable_extra(self, output: EngineCoreOutput) -> PlainDict:
-        try:
-            self._codec.encode(EngineCoreOutputs(outputs=[output]))
-        except _UNSENDABLE:
-            return {}
-        return output.extra
-
-    def _connect(self, kind: int, address: str) -> zmq.Socket[bytes]:
-        connection = self._context.socket(kind)
-        connection.set_hwm(0)
-        connection.setsockopt(zmq.IDENTITY, _IDENTITY)
-        connection.connect(address)
-        connection.send(OutputKind.HELLO)
-        return connection
-
-
-class _RequestId(msgspec.Struct):
-    """As much of a request as is needed to refuse it."""
-
-    request_id: str
-
-
-class RequestReceiver:
-    """Reads requests until the core is told to stop. Runs on a thread of its own."""
-
-    def __init__(self, requests: zmq.Socket[bytes], loop: CoreLoop) -> None:
-        self._socket = requests
-        self._loop = loop
-        self._requests = Codec(EngineCoreRequest)
-        self._request_ids = Codec(_RequestId)
-        self._aborts = Codec(list[str])
-        self._calls = Codec(UtilityCall)
-
-    def run(self) -> None:
-        """The thread."""
-        try:
-            while self._take(*(frame.buffer for frame in self._socket.recv_multipart(copy=False))):
-                pass
-        except zmq.ContextTerminated:
-            pass
-        finally:
-            self._socket.close(linger=0)
-
-    def _take(self, kind: Frame, *frames: Frame) -> bool:
-        match RequestKind(bytes(kind)):
-            case RequestKind.ADD:
-                self._add(frames)
-            case RequestKind.ABORT:
-                self._loop.abort(self._aborts.decode(frames))
-            case RequestKind.UTILITY:
-                self._loop.call(self._calls.decode(frames))
-            case RequestKind.SHUTDOWN:
-                self._loop.stop()
-                return False
-        return True
-
-    def _add(self, frames: tuple[Frame, ...]) -> None:
-        try:
-            request = self._requests.decode(frames)
-        except CorefwError as error:  # a field of the wrong type, or one out of its range
-            self._loop.reject(self._request_ids.decode(frames).request_id, str(error))
-        else:
-            self._loop.add_request(request)

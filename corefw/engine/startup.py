@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import traceback
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -13,7 +14,7 @@ from corefw.config.runtime_plan import RuntimePlan
 from corefw.errors import ConfigError, CorefwError, EngineStartError, PluginError
 from corefw.messages.codec import Codec
 
-__all__ = ["Addresses", "AddressesWanted", "Configure", "ControlChannel", "Progress", "Ready", "StartFailed"]
+__all__ = ["Addresses", "AddressesWanted", "Channel", "Configure", "ControlChannel", "Progress", "Ready", "StartFailed"]
 
 _LENGTH = struct.Struct("<I")
 
@@ -88,17 +89,23 @@ def _kind(error: Exception) -> str:
     return "config" if isinstance(error, ConfigError) else "plugin" if isinstance(error, PluginError) else "engine"
 
 
+T = TypeVar("T")
 StartupMessage = Configure | AddressesWanted | Addresses | Progress | Ready | StartFailed
 
 
-class ControlChannel:
-    """Length-prefixed start-up messages over a stream socket. Blocking; one thread at each end."""
+class Channel(Generic[T]):
+    """Length-prefixed messages over a stream socket. Blocking; one thread at each end.
 
-    def __init__(self, stream: socket.socket) -> None:
+    Args:
+        stream: connected.
+        messages: their type; may be a union of tagged structs.
+    """
+
+    def __init__(self, stream: socket.socket, messages: Any) -> None:
         self._stream = stream
-        self._codec: Codec[StartupMessage] = Codec(StartupMessage)  # type: ignore[arg-type]  # a union is no type
+        self._codec: Codec[T] = Codec(messages)
 
-    def send(self, message: StartupMessage) -> None:
+    def send(self, message: T) -> None:
         """Send a message whole.
 
         Raises:
@@ -107,7 +114,7 @@ class ControlChannel:
         payload = self._codec.encode(message)[0]
         self._stream.sendall(_LENGTH.pack(len(payload)) + payload)
 
-    def receive(self) -> StartupMessage | None:
+    def receive(self) -> T | None:
         """Wait for the next message; None when the other end has gone."""
         header = self._read(_LENGTH.size)
         payload = self._read(_LENGTH.unpack(header)[0]) if header is not None else None
@@ -124,3 +131,10 @@ class ControlChannel:
                 return None
             received += part
         return bytes(received)
+
+
+class ControlChannel(Channel[StartupMessage]):
+    """Carries the conversation."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        super().__init__(stream, StartupMessage)

@@ -33,11 +33,13 @@ class OutputKind(bytes, Enum):
         HELLO: nothing follows; sent once on each socket, so that the front end knows that they are connected.
         OUTPUTS: ``EngineCoreOutputs`` follow.
         DEAD: the reason follows, as a string; the core has crashed and this is its last message.
+        TROUBLE: why the core can't be relied on at the moment follows, as a string; an empty one: it can again.
     """
 
     HELLO = b"\x00"
     OUTPUTS = b"\x01"
     DEAD = b"\x02"
+    TROUBLE = b"\x03"
 
 
 class UtilityCall(msgspec.Struct, frozen=True, kw_only=True):

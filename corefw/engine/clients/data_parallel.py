@@ -38,8 +38,8 @@ class DataParallelClient(AsyncCoreClient):
 
     def __init__(self, config: EngineConfig, engines: Sequence[AsyncCoreClient]) -> None:
         self.config = config
-        self.plan = merged_plan([engine.plan for engine in engines])
         self._engines = tuple(engines)
+        self._make_plan()
         self._balancer = Balancer(len(engines), self.plan.block_size)
         self._homes: dict[str, int] = {}
         self._stats = [SchedulerStats()] * len(engines)
@@ -109,10 +109,16 @@ class DataParallelClient(AsyncCoreClient):
             _log.exception("handling what engine %d sent failed", index)
             self._arrived.put_nowait(EngineDeadError(f"handling what engine {index} sent failed: {error}"))
 
+    def _make_plan(self) -> None:
+        self._plans = [engine.plan for engine in self._engines]
+        self.plan = merged_plan(self._plans)
+
     def _take(self, index: int, outputs: EngineCoreOutputs) -> EngineCoreOutputs:
         for output in outputs.outputs:
             if output.finish_reason is not None and self._homes.pop(output.request_id, None) is not None:
                 self._balancer.ended(index)
+        if self._engines[index].plan is not self._plans[index]:  # it was restarted
+            self._make_plan()
         stats = outputs.stats
         if stats is not None:
             self._balancer.report(index, stats)

@@ -38,12 +38,14 @@ class CoreLink:
     Attributes:
         config: what the core was told to build; set by ``configure``.
         process: the child.
+        trouble: what the core said last of why it can't be relied on at the moment; None: it can.
     """
 
     config: EngineConfig
 
     def __init__(self, process: CoreProcess) -> None:
         self.process = process
+        self.trouble: str | None = None
         self._control = ControlChannel(process.control)
         self._outputs_codec = Codec(EngineCoreOutputs)
         self._directory: Path | None = None
@@ -91,13 +93,18 @@ class CoreLink:
         Raises:
             EngineDeadError: the core has gone; nothing will come any more.
         """
-        ready = self._poll(self._outputs)
-        if self._outputs not in ready and not self._outputs.poll(_LAST_WORDS_MS):
-            raise EngineDeadError(f"the engine core {self.process.exit_text()}")
-        kind, *frames = (frame.buffer for frame in self._outputs.recv_multipart(copy=False))
-        if OutputKind(bytes(kind)) is OutputKind.DEAD:
-            raise EngineDeadError(f"the engine core crashed: {bytes(frames[0]).decode()}")
-        return self._outputs_codec.decode(frames)
+        while True:
+            ready = self._poll(self._outputs)
+            if self._outputs not in ready and not self._outputs.poll(_LAST_WORDS_MS):
+                raise EngineDeadError(f"the engine core {self.process.exit_text()}")
+            kind, *frames = (frame.buffer for frame in self._outputs.recv_multipart(copy=False))
+            match OutputKind(bytes(kind)):
+                case OutputKind.DEAD:
+                    raise EngineDeadError(f"the engine core crashed: {bytes(frames[0]).decode()}")
+                case OutputKind.TROUBLE:
+                    self.trouble = bytes(frames[0]).decode() or None
+                case _:
+                    return self._outputs_codec.decode(frames)
 
     def send(self, kind: RequestKind, frames: list[Frame]) -> None:
         """Send a message; never blocks. A message to a dead core is lost."""

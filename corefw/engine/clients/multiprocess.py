@@ -68,6 +68,10 @@ class MultiProcessClient(AsyncCoreClient):
         """Whether the process exists."""
         return self._link.process.alive
 
+    @property
+    def trouble(self) -> str | None:
+        return self._link.trouble
+
     def add_request(self, request: EngineCoreRequest) -> None:
         self._link.send(RequestKind.ADD, self._requests.encode(request))
 

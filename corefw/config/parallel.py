@@ -35,6 +35,13 @@ class ParallelConfig(Section):
         1, "ranks inside a tensor-parallel group that share a sequence's KV cache", low=1, high=_MAX_RANKS
     )
 
+    communicator: str | None = option(
+        None, "communicator that moves tensors among ranks, by name; default: the platform's"
+    )
+    distributed_timeout_seconds: float = option(
+        600, "how long ranks wait for one another, when they meet and in every operation", low=1, high=86400
+    )
+
     @property
     def grid(self) -> RankGrid:
         """The ranks of all replicas."""

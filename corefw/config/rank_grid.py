@@ -8,7 +8,7 @@ of their own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from corefw.errors import ConfigError
@@ -75,6 +75,11 @@ class RankGrid:
     def world_size(self) -> int:
         """All ranks."""
         return self.external * self.data * self.replica_size
+
+    @property
+    def replica(self) -> RankGrid:
+        """The ranks of one engine alone, numbered from 0."""
+        return replace(self, data=1, external=1)
 
     def place(self, rank: int) -> RankPlace:
         """Where a rank stands.

@@ -43,11 +43,13 @@ class Platform(ABC):
     Attributes:
         name: the plugin's name.
         device_type: torch's device type.
+        communicator: name of the communicator that moves its tensors among ranks where the user names none.
         api_version: version of this interface that the class was written for.
     """
 
     name: ClassVar[str]
     device_type: ClassVar[str]
+    communicator: ClassVar[str] = "gloo"
     api_version: ClassVar[int] = 1
 
     @classmethod

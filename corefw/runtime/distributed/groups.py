@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed import Store
 
+    from corefw.config.engine_config import EngineConfig
     from corefw.plugin_system.manager import PluginManager
 
 __all__ = ["AxisGroup", "RankGroups"]
@@ -106,6 +107,34 @@ class RankGroups:
         meeting.await_all(range(grid.world_size), address)
         with starting(plugins, _GROUP, communicator):
             return meeting.groups(grid, classes, batch_invariant)
+
+    @classmethod
+    def of_engine(
+        cls, config: EngineConfig, plugins: PluginManager, *, rank: int, address: str, device: torch.device
+    ) -> RankGroups:
+        """Meet the other ranks of an engine, as its configuration has it; see ``join``.
+
+        Args:
+            config: the engine's.
+            plugins: the engine's.
+            rank: this one's, among those of the engine.
+            address: where they meet.
+            device: this rank's.
+        """
+        from corefw.models.build import is_batch_invariant  # brings torch
+
+        grid = config.parallel.grid.replica
+        named = config.parallel.communicator
+        return cls.join(
+            grid,
+            grid.place(rank),
+            plugins=plugins,
+            communicator=named or plugins.get("platform_plugins", config.platform).communicator,
+            address=address,
+            device=device,
+            timeout_s=config.parallel.distributed_timeout_seconds,
+            batch_invariant=is_batch_invariant(config),
+        )
 
     def close(self) -> None:
         """Leave the groups; waits for nobody. May be called twice."""

@@ -19,6 +19,7 @@ from corefw.plugin_system.groups import Process
 from corefw.plugin_system.making import made_by_plugin, whose
 from corefw.plugin_system.starting import created
 from corefw.runtime.block_size import choose_block_size
+from corefw.runtime.distributed.groups import RankGroups
 from corefw.runtime.kv_pages import KVPages
 from corefw.runtime.kv_transfer.steps import make_transfer_steps
 from corefw.runtime.memory import available_kv_bytes
@@ -59,23 +60,24 @@ class Worker:
     Args:
         config: the engine's.
         plugins: the engine's.
-        local_rank: place among the ranks of this machine.
+        groups: the other ranks; None where there are none.
 
     Raises:
         ConfigError: the model, its files or the device can't be used as configured.
     """
 
-    def __init__(self, config: EngineConfig, plugins: PluginManager, local_rank: int = 0) -> None:
+    def __init__(self, config: EngineConfig, plugins: PluginManager, groups: RankGroups | None = None) -> None:
         self._config = config
         self._plugins = plugins
-        self._rank = local_rank
+        self._groups = groups or RankGroups.alone()
+        self._rank = self._groups.place.rank
         plugins.load_general(Process.WORKER)
         platform: Platform = created(plugins, "platform_plugins", config.platform)
         self._runtime = made_by_plugin(
-            whose(plugins, "platform_plugins", config.platform), DeviceRuntime, platform.runtime, local_rank
+            whose(plugins, "platform_plugins", config.platform), DeviceRuntime, platform.runtime, self._rank
         )
         self._runtime.seed_everything(config.model.seed)
-        build, selections = make_build_context(config, self._runtime.device, plugins)
+        build, selections = make_build_context(config, self._runtime.device, plugins, self._groups.tensor)
         taps = WantedTaps(config, plugins)
         model = _build(config, taps.built_into(build), plugins, taps)
         settled = self._runtime.settle_weights(tensors_of(model))
@@ -176,11 +178,12 @@ class Worker:
         return msgspec.structs.replace(output, events=events, num_dropped_events=num_dropped)
 
     def shutdown(self) -> None:
-        """Let observers and the KV connector go. May be called twice."""
+        """Let observers, the KV connector and the other ranks go. May be called twice."""
         if self._runner is not None and self._runner.observers is not None:
             self._runner.observers.close()
         if self._runner is not None and self._runner.transfers is not None:
             self._runner.transfers.shutdown()
+        self._groups.close()
 
     def call(self, method: str, *args: Any) -> Any:
         """Call by name one of the methods that are meant for it.

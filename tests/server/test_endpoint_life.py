@@ -18,8 +18,9 @@ from corefw.server.app import create_app
 from corefw.server.endpoint_life import EndpointLife
 from corefw.server.listener import listen_on
 from corefw.server.run import serve
+from corefw.testing.in_process_server import builtin_endpoints
 from corefw.testing.pytest_plugin import RegisterPlugin
-from tests.server.serving import builtin_endpoints, make_state, scripted
+from tests.server.serving import make_state, scripted
 
 
 class Plain(Endpoint):

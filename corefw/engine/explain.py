@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from corefw import env
+from corefw.engine.io_processor_choice import choose_io_processor
 from corefw.engine.resolver import resolve_config
 from corefw.errors import EngineStartError
 from corefw.interfaces.selection import Rejected, Selection
@@ -61,6 +62,7 @@ def explain(args: UserArgs, plugins: PluginManager, described: DeviceDescription
     selections = [
         *plugins.selections,
         *_named(config, plugins),
+        choose_io_processor(config, plugins)[1],
         *(_selection(told.what, told.chosen, told.reason, told.rejected) for told in worker.selections),
         *_together(plugins),
     ]

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from corefw.errors import CapacityError, ConfigError, EngineError, PluginError, RequestError
+from corefw.engine.io_processor_choice import IO_PROCESSORS, choose_io_processor
+from corefw.errors import CapacityError, ConfigError, EngineError, RequestError
 from corefw.frontend.prompt_embeds import PromptEmbeds
 from corefw.interfaces.hooks.media import MediaModel, corefw_media_model
 from corefw.interfaces.io_processor import IOContext, IOOutput, IOProcessor, IOPrompt, IORequest, IOSetup
-from corefw.interfaces.selection import Rejected, Selection
 from corefw.messages.plain import plain_problem
 from corefw.messages.sampling import SamplingParams
 from corefw.plugin_system.starting import starting
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["IOProcessing", "IORun", "ProcessedPrompt", "as_io_outputs"]
 
-NO_PROCESSOR = "none"
-_GROUP = "io_processor_plugins"
-_FLAG = "--io-processor-plugin"
-_KEY = "io_processor_plugin"
 _MAX_PROMPTS = 65536
 
 T = TypeVar("T")
@@ -78,22 +74,15 @@ class IOProcessing:
             PluginError: it isn't there, or can't be made; names what is installed.
         """
         media_model = _media_model(plugins, config)
-        name, setting = _asked(config)
-        if name is None:
+        cls_, selection = choose_io_processor(config, plugins)
+        if cls_ is None:
             return None
-        installed = plugins.names(_GROUP)
-        _check_installed(name, setting, plugins)
-        cls_ = plugins.get(_GROUP, name, setting=setting)
-        if "generate" not in cls_.tasks:
-            raise ConfigError(
-                f"IO processor {name!r} ({setting}) is for {', '.join(sorted(cls_.tasks)) or 'nothing'}, but this "
-                f"model does generate; choose another one, or {_FLAG} {NO_PROCESSOR}"
-            )
-        with starting(plugins, _GROUP, name):
+        name = selection.chosen
+        with starting(plugins, IO_PROCESSORS, name):
             processor = cls_(IOSetup(config=config, renderer=renderer, media_model=media_model))
-        owner = next(v.plugin.full_name for v in plugins.verdicts if (v.plugin.group, v.plugin.name) == (_GROUP, name))
-        others = tuple(Rejected(other, f"not asked: {setting} is {name}") for other in installed if other != name)
-        plugins.record(Selection("IO processor", name, f"the value of {setting}", others))
+        named = (IO_PROCESSORS, name)
+        owner = next(v.plugin.full_name for v in plugins.verdicts if (v.plugin.group, v.plugin.name) == named)
+        plugins.record(selection)
         return cls(processor, owner, config, renderer)
 
     def run(self, request: IORequest) -> IORun:
@@ -276,27 +265,6 @@ def _no_coroutine(value: object) -> None:
     if inspect.iscoroutine(value):
         value.close()
         raise _ContractError("it is an async function; only those named ..._async are awaited")
-
-
-def _asked(config: EngineConfig) -> tuple[str | None, str]:
-    """The name, and who says it."""
-    named = config.frontend.io_processor_plugin
-    if named is not None:
-        return (None if named == NO_PROCESSOR else named), _FLAG
-    of_model = config.model_info.hf_config.get(_KEY)
-    if of_model is not None and not isinstance(of_model, str):
-        raise ConfigError(f"{_KEY} in the model's configuration must be a text; {_FLAG} beats it")
-    return of_model or None, f"{_KEY} in the model's configuration"
-
-
-def _check_installed(name: str, setting: str, plugins: PluginManager) -> None:
-    if any((v.plugin.group, v.plugin.name) == (_GROUP, name) for v in plugins.verdicts):
-        return  # whether it may be loaded, the manager says
-    installed = ", ".join(sorted(v.plugin.name for v in plugins.verdicts if v.plugin.group == _GROUP)) or "none"
-    raise PluginError(
-        f"IO processor {name[:80]!r}, asked for by {setting}, isn't installed; installed: {installed}. Install it, or "
-        f"start with {_FLAG} {NO_PROCESSOR}"
-    )
 
 
 def _media_model(plugins: PluginManager, config: EngineConfig) -> MediaModel | None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +13,12 @@ from typing import Any
 import httpx
 import pytest
 
+from corefw.cli.plugins.scaffold import Project, write_project
 from corefw.testing.server_process import Server, serving
 from corefw.testing.tiny_models import write_tiny_llama
 from tests.cli.commands import corefw
 from tests.plugin_system.conftest import Site
+from tests.policy.sources import ROOT
 
 KEY = "key-of-the-test"
 
@@ -54,6 +59,40 @@ def explained(*words: str, env: dict[str, str]) -> dict[str, Any]:
 def choice(answer: dict[str, Any], what: str) -> dict[str, Any]:
     (found,) = (selection for selection in answer["selections"] if selection["what"] == what)
     return found
+
+
+@pytest.mark.parametrize("page", ["platform", "io_processor"])
+def test_what_the_pages_show_of_explaining_is_what_it_prints(page: str, tiny: Path, tmp_path: Path) -> None:
+    site = Site(tmp_path / "site")
+    site.path.mkdir()
+    site.install("colours")
+    _install_new_platform(site, tmp_path / "board")
+    text = (ROOT / "docs" / "plugins" / f"{page}.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    for command, shown in re.findall(r"^\$ corefw explain MODEL ?(.*)\n((?:[^$\n].*\n)+)", block, re.MULTILINE):
+        printed = corefw("explain", str(tiny), *command.split(), env={"PYTHONPATH": str(site.path)}).stdout
+        assert all(part in printed for part in shown.strip("…\n").split("…\n")), printed
+    assert block.count("$ corefw explain MODEL") == block.count("$ ") > 1
+
+
+def _install_new_platform(site: Site, project: Path) -> None:
+    written = Project("platform", "my-board")
+    write_project(written, project)
+    declared = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    site.metadata(written.distribution, declared["version"], declared["entry-points"])
+    shutil.copytree(project / written.package, site.path / written.package)
+
+
+def test_explaining_tells_the_io_processor_and_why_the_others_do_not_serve(tiny: Path, tmp_path: Path) -> None:
+    site = Site(tmp_path / "site")
+    site.path.mkdir()
+    site.install("colours")
+    env = {"PYTHONPATH": str(site.path)}
+    none = choice(explained(str(tiny), env=env), "IO processor")
+    assert (none["chosen"], none["rejected"]["form"]) == ("none", "not asked: nobody names it")
+    named = choice(explained(str(tiny), "--io-processor-plugin", "form", env=env), "IO processor")
+    assert (named["chosen"], named["reason"]) == ("form", "the value of --io-processor-plugin")
+    assert "form" not in named["rejected"]
 
 
 def test_the_servers_report_has_every_plugin_in_both_processes_behind_the_key(server: Server) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from corefw.errors import ConfigError
 
 __all__ = [
+    "LaunchedRank",
     "api_key",
     "apply_child_environment",
     "cache_dir",
@@ -17,6 +20,7 @@ __all__ = [
     "described",
     "device_visibility",
     "hub_offline",
+    "launched_rank",
     "log_level",
     "num_threads_are_chosen",
     "plugins_allowlist",
@@ -61,6 +65,59 @@ def cache_dir() -> Path:
     if explicit:
         return Path(explicit).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "corefw"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedRank:
+    """Who this process is, as torchrun (or another launcher with its variables) tells it.
+
+    Attributes:
+        rank: among all processes that were launched together.
+        world_size: how many there are.
+        local_rank: among those on this machine.
+        local_world_size: how many of them are on this machine.
+        address: where they meet: see ``corefw.runtime.distributed.rendezvous.open_store``.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    address: str
+
+
+def launched_rank() -> LaunchedRank | None:
+    """Read what torchrun sets for the processes that it launches: ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``,
+    ``LOCAL_WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``; None where the first two are unset.
+
+    Raises:
+        ConfigError: some are missing, or no sensible numbers.
+    """
+    if not (os.environ.get("RANK") and os.environ.get("WORLD_SIZE")):
+        return None
+    rank, world_size = _launch_number("RANK"), _launch_number("WORLD_SIZE", 1)
+    local_rank = _launch_number("LOCAL_RANK")
+    local_world_size = _launch_number("LOCAL_WORLD_SIZE", 1) if "LOCAL_WORLD_SIZE" in os.environ else world_size
+    for name, place, size in (("RANK", rank, world_size), ("LOCAL_RANK", local_rank, local_world_size)):
+        if place >= size:
+            raise ConfigError(f"{name}={place} isn't one of {size} processes; ranks count from 0")
+    host, port = os.environ.get("MASTER_ADDR", ""), _launch_number("MASTER_PORT", 1)
+    if not host:
+        raise ConfigError("MASTER_ADDR is unset; whoever launches ranks has to say where they meet, as torchrun does")
+    place_name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if not _flag("TORCHELASTIC_USE_AGENT_STORE"):
+        return LaunchedRank(rank, world_size, local_rank, local_world_size, f"tcp://{place_name}/corefw")
+    run = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    address = f"agent://{place_name}/corefw/{quote(run, safe='')}/{attempt}"
+    return LaunchedRank(rank, world_size, local_rank, local_world_size, address)
+
+
+def _launch_number(name: str, low: int = 0) -> int:
+    text = os.environ.get(name, "")
+    if not text.isascii() or not text.isdigit() or int(text) < low:
+        raise ConfigError(f"{name}={text[:40]!r} is no number from {low} on; torchrun sets it for what it launches")
+    return int(text)
 
 
 def hub_offline() -> bool:

@@ -74,7 +74,7 @@ class Worker:
         plugins.load_general(Process.WORKER)
         platform: Platform = created(plugins, "platform_plugins", config.platform)
         self._runtime = made_by_plugin(
-            whose(plugins, "platform_plugins", config.platform), DeviceRuntime, platform.runtime, self._rank
+            whose(plugins, "platform_plugins", config.platform), DeviceRuntime, platform.runtime, self._groups.local_rank
         )
         self._runtime.seed_everything(config.model.seed)
         build, selections = make_build_context(config, self._runtime.device, plugins, self._groups.tensor)

@@ -57,6 +57,7 @@ class RankGroups:
         pipeline: for handing on what the layers give.
         world: plain data among all ranks.
         axes: the groups that have more than one member.
+        local_rank: which of this machine's devices is this rank's.
     """
 
     place: RankPlace
@@ -64,6 +65,7 @@ class RankGroups:
     pipeline: PipelineStage
     world: PlainGroup
     axes: dict[Axis, AxisGroup]
+    local_rank: int = 0
 
     @classmethod
     def alone(cls) -> RankGroups:
@@ -82,6 +84,8 @@ class RankGroups:
         device: torch.device,
         timeout_s: float,
         batch_invariant: bool,
+        local_rank: int | None = None,
+        on_one_machine: bool | None = None,
     ) -> RankGroups:
         """Meet the other ranks of the grid; every one of them calls this at about the same time, and waits for all.
 
@@ -94,6 +98,8 @@ class RankGroups:
             device: this rank's.
             timeout_s: how long others may keep this rank waiting, now and in each operation.
             batch_invariant: sum in the order of ranks, whatever the batch.
+            local_rank: which of this machine's devices is this rank's; default: the one of its own number.
+            on_one_machine: whether all ranks are; default: what the address says.
 
         Raises:
             ConfigError: the communicator can't move tensors of this device.
@@ -103,14 +109,24 @@ class RankGroups:
             return cls.alone()
         classes = _classes(plugins, communicator, device)
         store = open_store(address, rank=place.rank, world_size=grid.world_size, timeout_s=timeout_s)
-        meeting = _Meeting(place, device, store, timeout_s, is_local(address))
+        near = is_local(address) if on_one_machine is None else on_one_machine
+        local = place.rank if local_rank is None else local_rank
+        meeting = _Meeting(place, local, device, store, timeout_s, near)
         meeting.await_all(range(grid.world_size), address)
         with starting(plugins, _GROUP, communicator):
             return meeting.groups(grid, classes, batch_invariant)
 
     @classmethod
     def of_engine(
-        cls, config: EngineConfig, plugins: PluginManager, *, rank: int, address: str, device: torch.device
+        cls,
+        config: EngineConfig,
+        plugins: PluginManager,
+        *,
+        rank: int,
+        address: str,
+        device: torch.device,
+        local_rank: int | None = None,
+        on_one_machine: bool | None = None,
     ) -> RankGroups:
         """Meet the other ranks of an engine, as its configuration has it; see ``join``.
 
@@ -120,6 +136,8 @@ class RankGroups:
             rank: this one's, among those of the engine.
             address: where they meet.
             device: this rank's.
+            local_rank: which of this machine's devices that is; default: the one of the rank's number.
+            on_one_machine: whether all ranks are; default: what the address says.
         """
         from corefw.models.build import is_batch_invariant  # brings torch
 
@@ -134,6 +152,8 @@ class RankGroups:
             device=device,
             timeout_s=config.parallel.distributed_timeout_seconds,
             batch_invariant=is_batch_invariant(config),
+            local_rank=local_rank,
+            on_one_machine=on_one_machine,
         )
 
     def close(self) -> None:
@@ -148,6 +168,7 @@ class _Meeting:
     """One rank at the place where all meet."""
 
     place: RankPlace
+    local_rank: int
     device: torch.device
     store: Store
     timeout_s: float
@@ -185,7 +206,7 @@ class _Meeting:
         everybody = PlainGroup(world)
         everybody.barrier()  # whoever left now would break up groups that others are still making
         stage = PipelineStage(pipeline.device, pipeline.cpu, self.device) if pipeline else PipelineStage()
-        return RankGroups(self.place, _tensor_parallel(axes, ordered), stage, everybody, axes)
+        return RankGroups(self.place, _tensor_parallel(axes, ordered), stage, everybody, axes, self.local_rank)
 
     def _join(
         self, axis: str, ranks: tuple[int, ...], device: torch.device, communicator: type[Communicator]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["LocalMeeting", "is_local", "open_store"]
 
 _LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
-_SCHEMES = "file:///PATH, tcp://HOST:PORT or agent://HOST:PORT/PREFIX"
+_SCHEMES = "file:///PATH, tcp://HOST:PORT[/PREFIX] or agent://HOST:PORT[/PREFIX]"
 
 
 class LocalMeeting:
@@ -59,7 +59,7 @@ def open_store(address: str, *, rank: int, world_size: int, timeout_s: float) ->
 
     Args:
         address: ``file:///PATH`` (empty or not there yet), ``tcp://HOST:PORT`` where rank 0 listens, or
-            ``agent://HOST:PORT/PREFIX`` where somebody else does, who also uses the place for other things.
+            ``agent://HOST:PORT`` where somebody else does. A path after the port keeps what is written there apart.
         rank: this one's.
         world_size: ranks.
         timeout_s: how long to wait for what others write.
@@ -87,7 +87,7 @@ def open_store(address: str, *, rank: int, world_size: int, timeout_s: float) ->
         where = "listen at" if rank == 0 and place.scheme == "tcp" else "reach"
         raise EngineStartError(f"rank {rank} of {world_size} can't {where} {address}: {_first_line(error)}") from error
     store.set_timeout(timeout)
-    return distributed.PrefixStore(place.path, store) if place.scheme == "agent" else store
+    return distributed.PrefixStore(place.path, store) if place.scheme != "file" and place.path else store
 
 
 def _parsed(address: str) -> SplitResult:

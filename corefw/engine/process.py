@@ -138,6 +138,20 @@ class CoreProcess:
             self._child.wait(timeout_s)
         return not self.alive
 
+    async def exited(self, timeout_s: float) -> bool:
+        """The same without blocking the event loop."""
+        import asyncio  # not needed to spawn a child, which can't come too soon
+
+        loop = asyncio.get_running_loop()
+        gone = asyncio.Event()
+        loop.add_reader(self.exit_fd, gone.set)
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(gone.wait(), timeout_s)
+        finally:
+            loop.remove_reader(self.exit_fd)
+        return not self.alive
+
     def kill(self) -> None:
         """Kill the child if it runs, and reap it. May be called twice."""
         if self.alive:

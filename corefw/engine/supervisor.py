@@ -251,7 +251,7 @@ class SupervisedClient(AsyncCoreClient):
     # Its successor.
 
     async def _restart(self, dead: MultiProcessClient) -> None:
-        await asyncio.to_thread(dead.process.wait, _LAST_RITES_S)
+        await dead.process.exited(_LAST_RITES_S)
         await dead.stop(0)
         while True:
             await asyncio.sleep(self._policy.delay_s(self._num_fruitless))

@@ -18,6 +18,17 @@ def test_health_and_ping_are_well_while_the_engine_lives() -> None:
         assert server.get("/ping").status_code == 200
 
 
+def test_a_server_lives_though_its_engine_is_being_restarted() -> None:
+    engine = scripted()
+    with serving(engine) as server:
+        engine.trouble = "the engine core was killed; it is being restarted"
+        answer = server.get("/health")
+        assert answer.status_code == 503
+        assert answer.json()["error"]["code"] == "engine_away"
+        assert "being restarted" in answer.json()["error"]["message"]
+        assert server.get("/ping").status_code == 200
+
+
 def test_health_says_why_the_engine_is_dead() -> None:
     engine = scripted()
     with serving(engine) as server:

@@ -9,7 +9,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["configure_logging", "get_logger", "plugin_logger", "set_request_id"]
+__all__ = ["configure_logging", "get_logger", "logging_settings", "plugin_logger", "set_request_id"]
 
 # Libraries whose records belong into the same log.
 _LOGGERS = ("corefw", "uvicorn.error")
@@ -41,6 +41,13 @@ def configure_logging(level: str, process: str, log_format: str = "text") -> Non
         logger.handlers = [handler]
     logging.getLogger("corefw").setLevel(level)
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLevelName(level)))
+
+
+def logging_settings() -> tuple[str, str]:
+    """Level and form of this process's records, for a child to have the same."""
+    logger = logging.getLogger("corefw")
+    is_json = any(isinstance(handler.formatter, _JsonFormatter) for handler in logger.handlers)
+    return logging.getLevelName(logger.getEffectiveLevel()), "json" if is_json else "text"
 
 
 def get_logger(name: str) -> logging.Logger:

@@ -24,13 +24,13 @@ from typing import Generic, TypeVar
 from corefw.errors import EngineDeadError
 from corefw.messages.codec import Frame
 
-__all__ = ["CAPACITY_BYTES", "BroadcastReader", "BroadcastWriter", "QueueFds"]
+__all__ = ["CAPACITY_BYTES", "SPIN_S", "BroadcastReader", "BroadcastWriter", "QueueFds"]
 
 T = TypeVar("T")
 
 CAPACITY_BYTES = 4 * 2**20
 # A woken process needs tens of microseconds to run; a look at the counter costs one or two.
-_SPIN_S = 50e-6
+SPIN_S = 50e-6
 _ALIGNMENT = 8
 _HEADER = struct.Struct("<II")
 # How often a writer without room looks after other work.
@@ -223,9 +223,10 @@ class BroadcastReader(Generic[T]):
             kind, payload = self._next_record(None)  # what has begun is on its way
 
     def ready(self) -> bool:
-        """Whether ``receive`` has something to take, or an end to tell, without waiting."""
-        self._num_records += 0 if self._num_records else _count(self._filled)
-        return self._num_records > 0 or bool(self._watched and self._poll.poll(0))
+        """Whether a message is there, or the beginning of one."""
+        if not self._num_records:
+            self._num_records = _count(self._filled)
+        return self._num_records > 0
 
     def close(self) -> None:
         """Let go of the memory. The descriptors stay open."""
@@ -266,7 +267,7 @@ class BroadcastReader(Generic[T]):
 
     def _wait(self, deadline: float | None) -> int:
         """Number of new records; may be 0."""
-        spin_until = time.monotonic() + _SPIN_S
+        spin_until = time.monotonic() + SPIN_S
         while not (count := _count(self._filled)):
             if time.monotonic() >= spin_until:
                 return self._sleep(deadline)

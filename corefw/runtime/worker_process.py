@@ -1,0 +1,184 @@
+"""The inside of a worker's process: commands in, answers out, one rank's worker between them."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from corefw.errors import EngineDeadError
+from corefw.interfaces.platform import DeviceRuntime
+from corefw.messages.codec import Codec
+from corefw.messages.control_channel import ControlChannel, StartFailed
+from corefw.observability.logging import configure_logging, get_logger
+from corefw.runtime.distributed.broadcast_queue import BroadcastReader, BroadcastWriter, QueueFds
+from corefw.runtime.distributed.groups import RankGroups
+from corefw.runtime.distributed.worker_messages import (
+    Answer,
+    Call,
+    Command,
+    ExecuteModel,
+    Failure,
+    Initialize,
+    MakeReport,
+    RankReport,
+    SampleTokens,
+    StartMessage,
+    Stop,
+    WorkerConfigure,
+    WorkerReady,
+)
+
+if TYPE_CHECKING:
+    from corefw.config.engine_config import EngineConfig
+    from corefw.interfaces.platform import Platform
+    from corefw.plugin_system.manager import PluginManager
+    from corefw.runtime.worker import Worker
+
+__all__ = ["WorkerLoop", "run_worker"]
+
+_log = get_logger(__name__)
+
+
+def run_worker(control: socket.socket, commands: str, answers: str) -> int:
+    """Build the worker that the parent asks for, and obey until the parent says stop.
+
+    Returns:
+        The process's exit status: 0 after a stop, 1 when the start failed.
+    """
+    channel: ControlChannel[StartMessage] = ControlChannel(control, StartMessage)  # type: ignore[arg-type]
+    message = channel.receive()
+    if not isinstance(message, WorkerConfigure):
+        return 1
+    sys.path.extend(path for path in message.search_path if path not in sys.path)
+    configure_logging(message.log_level, f"worker-{message.rank}", message.log_format)
+    try:
+        worker = _build(message)
+    except Exception as error:  # whatever it is, the parent has to say it
+        channel.send(StartFailed.from_exception(error))
+        return 1
+    reader = BroadcastReader(QueueFds.from_text(commands), Codec(Command).decode, [control.fileno()])  # type: ignore[arg-type]
+    writer = BroadcastWriter(QueueFds.from_text(answers), [control.fileno()])
+    channel.send(WorkerReady())
+    try:
+        WorkerLoop(worker, reader, writer, is_output_rank=is_output_rank(message)).run()
+    finally:
+        worker.shutdown()
+    return 0
+
+
+def is_output_rank(message: WorkerConfigure) -> bool:
+    """Whether a step's output is this rank's to tell: the first tensor rank of the last stage."""
+    grid = message.config.parallel.grid.replica
+    place = grid.place(message.rank)
+    return place.tensor == 0 and place.prefill_context == 0 and place.pipeline == grid.pipeline - 1
+
+
+def _build(message: WorkerConfigure) -> Worker:
+    from corefw.plugin_system.groups import Process
+    from corefw.plugin_system.manager import PluginManager
+    from corefw.plugin_system.settings import restore_settings
+    from corefw.plugin_system.starting import starting
+    from corefw.runtime.worker import Worker  # brings torch
+
+    config = message.config
+    plugins = PluginManager.from_resolved(config.plugins.resolved, config.plugins.plugin_policy)
+    with starting(plugins):
+        plugins.load_general(Process.WORKER)
+        restore_settings(plugins, config.plugin_settings)
+        return Worker(config, plugins, _meet(config, plugins, message))
+
+
+def _meet(config: EngineConfig, plugins: PluginManager, message: WorkerConfigure) -> RankGroups:
+    from corefw.plugin_system.making import made_by_plugin, whose
+    from corefw.plugin_system.starting import created
+
+    if config.parallel.grid.replica_size == 1:
+        return RankGroups.alone()
+    platform: Platform = created(plugins, "platform_plugins", config.platform)
+    owner = whose(plugins, "platform_plugins", config.platform)
+    runtime = made_by_plugin(owner, DeviceRuntime, platform.runtime, message.rank)
+    return RankGroups.of_engine(config, plugins, rank=message.rank, address=message.address, device=runtime.device)
+
+
+class WorkerLoop:
+    """Obeys commands in their order. A failing one is answered, and the next one comes.
+
+    Args:
+        worker: this rank's.
+        reader: of commands.
+        writer: of answers.
+        is_output_rank: whether a step's output is this rank's to tell.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        reader: BroadcastReader[Command],
+        writer: BroadcastWriter,
+        *,
+        is_output_rank: bool,
+    ) -> None:
+        self._worker = worker
+        self._reader = reader
+        self._writer = writer
+        self._is_output_rank = is_output_rank
+        self._codec = Codec(Answer)
+        self._step_error: Exception | None = None
+
+    def run(self) -> None:
+        """Until told to stop, or until the parent has gone."""
+        while True:
+            try:
+                command = self._reader.receive()
+            except EngineDeadError:
+                return
+            if isinstance(command, Stop):
+                return
+            if isinstance(command, ExecuteModel):
+                self._execute(command)
+            else:
+                self._answer(command)
+
+    def _execute(self, command: ExecuteModel) -> None:
+        self._step_error = None
+        try:
+            self._worker.execute_model(command.scheduled)
+        except Exception as error:  # the step border: told when the step is to be finished
+            self._step_error = error
+
+    def _answer(self, command: Command) -> None:
+        try:
+            frames = self._codec.encode(self._obey(command))
+        except Exception as error:  # the step border
+            if not isinstance(command, Call):  # whose failure is its caller's matter
+                _log.exception("%s failed", type(command).__name__)
+            frames = self._codec.encode(Answer(failure=Failure.from_exception(error)))
+        self._writer.send(frames)
+
+    def _obey(self, command: Command) -> Answer:
+        match command:
+            case SampleTokens():
+                return self._sample()
+            case Call(method, args):
+                return Answer(value=_plain(self._worker.call(method, *args)))
+            case MakeReport():
+                return Answer(report=RankReport.of(self._worker.report()))
+            case Initialize(plan):
+                self._worker.initialize(plan)
+        return Answer()
+
+    def _sample(self) -> Answer:
+        error, self._step_error = self._step_error, None
+        if error is not None:
+            raise error
+        output = self._worker.sample_tokens()
+        if self._is_output_rank:
+            return Answer(output=output)
+        return Answer(transfers=output.transfers, events=output.events, num_dropped_events=output.num_dropped_events)
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value, builtin_types=(bytes,))

@@ -28,6 +28,7 @@ from corefw.plugin_system.starting import starting
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.config.runtime_plan import RuntimePlan
+    from corefw.engine.step_board import StepBoard
     from corefw.interfaces.executor import Executor
     from corefw.interfaces.kv_cache import KVCacheSpec
     from corefw.interfaces.scheduler import Scheduler
@@ -56,6 +57,9 @@ class EngineCore:
         plugins: the resolved plugin set.
         on_progress: told each stage of the start.
 
+    Attributes:
+        board: told when steps begin and end; None where nobody watches.
+
     Raises:
         ConfigError, PluginError, EngineStartError: the engine can't start; nothing of it is left running.
     """
@@ -69,6 +73,7 @@ class EngineCore:
         self._aborts: SimpleQueue[Sequence[str]] = SimpleQueue()
         self._failure: str | None = None
         self._num_untold = 0
+        self.board: StepBoard | None = None
         self._failure_listener: Callable[[str], None] = _log.error
         with starting(plugins):
             self._start(config, plugins, report)
@@ -145,7 +150,11 @@ class EngineCore:
         scheduled = self._scheduler.schedule()
         if self._life_cycle is not None:
             self._life_cycle.scheduled(scheduled)
+        if self.board is not None:
+            self.board.step_begins(scheduled)
         self._tell(self._run(scheduled))
+        if self.board is not None:
+            self.board.step_ends()
         if not (scheduled.total_num_scheduled_tokens or self._pending) and self._scheduler.has_work():
             time.sleep(_POLL_S)
         outputs, self._pending = self._pending, []

@@ -12,7 +12,7 @@ import torch
 from corefw.models.layers.context import BuildContext
 from corefw.models.layers.parameter import Parameter, Piece, whole
 from corefw.models.layers.product import ProductLayer
-from corefw.models.layers.sharding import Split, split_evenly
+from corefw.models.layers.sharding import Split, split_heads
 
 __all__ = ["ColumnParallelLinear", "MergedColumnParallelLinear", "QKVParallelLinear", "RowParallelLinear"]
 
@@ -61,6 +61,8 @@ class ColumnParallelLinear(MergedColumnParallelLinear):
 class QKVParallelLinear(MergedColumnParallelLinear):
     """Query, key and value projections, cut by KV group: a rank has whole KV heads and all their query heads.
 
+    With more ranks than KV heads a rank has one KV head, as others do, and some of its query heads.
+
     Attributes:
         num_heads: query heads on this rank.
         num_kv_heads: KV heads on this rank.
@@ -70,13 +72,11 @@ class QKVParallelLinear(MergedColumnParallelLinear):
     def __init__(
         self, in_features: int, num_heads: int, num_kv_heads: int, head_size: int, *, bias: bool, build: BuildContext
     ) -> None:
-        groups = split_evenly("KV heads", num_kv_heads, build.tp)
-        heads_per_group = num_heads // num_kv_heads
-        kv = groups.scaled(head_size)
-        query = kv.scaled(heads_per_group)
+        query_heads, kv_heads = split_heads(num_heads, num_kv_heads, build.tp)
+        query, kv = query_heads.scaled(head_size), kv_heads.scaled(head_size)
         super().__init__(in_features, {"q": query, "k": kv, "v": kv}, bias=bias, build=build)
-        self.num_kv_heads = groups.size
-        self.num_heads = groups.size * heads_per_group
+        self.num_kv_heads = kv_heads.size
+        self.num_heads = query_heads.size
         self.heads = query
         self._sizes = (query.size, kv.size, kv.size)
 

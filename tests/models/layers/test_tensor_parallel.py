@@ -114,11 +114,12 @@ def test_shards_of_all_ranks_cover_every_element_exactly_once(size: int) -> None
     assert torch.equal(values, torch.arange(1, next_number).float())
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_a_sharded_model_equals_the_whole_one(size: int) -> None:
+@pytest.mark.parametrize(("num_kv_heads", "size"), [(3, 2), (3, 3), (1, 2), (3, 5)])
+def test_a_sharded_model_equals_the_whole_one(num_kv_heads: int, size: int) -> None:
     config = tiny_llama_config(
-        num_attention_heads=9, num_key_value_heads=3, intermediate_size=83, vocab_size=101, attention_bias=True
-    )
+        num_attention_heads=9, num_key_value_heads=num_kv_heads, intermediate_size=83, vocab_size=101,
+        attention_bias=True,
+    )  # fmt: skip
     weights = llama_tensors(config)
     prompt = [(7 * i) % 101 for i in range(40)]
 

@@ -10,7 +10,7 @@ import msgspec
 
 from corefw.errors import EngineDeadError
 from corefw.interfaces.platform import DeviceRuntime
-from corefw.messages.codec import Codec
+from corefw.messages.codec import Codec, Frame
 from corefw.messages.control_channel import ControlChannel, StartFailed
 from corefw.observability.logging import configure_logging, get_logger
 from corefw.runtime.distributed.broadcast_queue import BroadcastReader, BroadcastWriter, QueueFds
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from corefw.plugin_system.manager import PluginManager
     from corefw.runtime.worker import Worker
 
-__all__ = ["WorkerLoop", "run_worker"]
+__all__ = ["CommandServer", "build_worker", "run_worker"]
 
 _log = get_logger(__name__)
 
@@ -55,28 +55,37 @@ def run_worker(control: socket.socket, commands: str, answers: str) -> int:
     sys.path.extend(path for path in message.search_path if path not in sys.path)
     configure_logging(message.log_level, f"worker-{message.rank}", message.log_format)
     try:
-        worker = _build(message)
+        worker = build_worker(message)
     except Exception as error:  # whatever it is, the parent has to say it
         channel.send(StartFailed.from_exception(error))
         return 1
-    reader = BroadcastReader(QueueFds.from_text(commands), Codec(Command).decode, [control.fileno()])  # type: ignore[arg-type]
+    codec: Codec[Command] = Codec(Command)  # type: ignore[arg-type]  # a union is no type
+    reader = BroadcastReader(QueueFds.from_text(commands), codec.decode, [control.fileno()])
     writer = BroadcastWriter(QueueFds.from_text(answers), [control.fileno()])
     channel.send(WorkerReady())
     try:
-        WorkerLoop(worker, reader, writer, is_output_rank=is_output_rank(message)).run()
+        _serve(CommandServer(worker, is_output_rank=message.is_output_rank), reader, writer)
     finally:
         worker.shutdown()
     return 0
 
 
-def is_output_rank(message: WorkerConfigure) -> bool:
-    """Whether a step's output is this rank's to tell: the first tensor rank of the last stage."""
-    grid = message.config.parallel.grid.replica
-    place = grid.place(message.rank)
-    return place.tensor == 0 and place.prefill_context == 0 and place.pipeline == grid.pipeline - 1
+def _serve(server: CommandServer, reader: BroadcastReader[Command], writer: BroadcastWriter) -> None:
+    """Until told to stop, or until the parent has gone."""
+    while True:
+        try:
+            command = reader.receive()
+        except EngineDeadError:
+            return
+        if isinstance(command, Stop):
+            return
+        answer = server.obey(command)
+        if answer is not None:
+            writer.send(answer)
 
 
-def _build(message: WorkerConfigure) -> Worker:
+def build_worker(message: WorkerConfigure) -> Worker:
+    """One rank's worker, its model loaded, once all the ranks have met."""
     from corefw.plugin_system.groups import Process
     from corefw.plugin_system.manager import PluginManager
     from corefw.plugin_system.settings import restore_settings
@@ -99,48 +108,44 @@ def _meet(config: EngineConfig, plugins: PluginManager, message: WorkerConfigure
         return RankGroups.alone()
     platform: Platform = created(plugins, "platform_plugins", config.platform)
     owner = whose(plugins, "platform_plugins", config.platform)
-    runtime = made_by_plugin(owner, DeviceRuntime, platform.runtime, message.rank)
-    return RankGroups.of_engine(config, plugins, rank=message.rank, address=message.address, device=runtime.device)
+    local_rank = message.rank if message.local_rank is None else message.local_rank
+    runtime = made_by_plugin(owner, DeviceRuntime, platform.runtime, local_rank)
+    return RankGroups.of_engine(
+        config,
+        plugins,
+        rank=message.rank,
+        address=message.address,
+        device=runtime.device,
+        local_rank=message.local_rank,
+        on_one_machine=message.on_one_machine,
+    )
 
 
-class WorkerLoop:
-    """Obeys commands in their order. A failing one is answered, and the next one comes.
+class CommandServer:
+    """Obeys commands in their order, wherever they come from. A failing one is answered, and the next one comes.
 
     Args:
         worker: this rank's.
-        reader: of commands.
-        writer: of answers.
         is_output_rank: whether a step's output is this rank's to tell.
     """
 
-    def __init__(
-        self,
-        worker: Worker,
-        reader: BroadcastReader[Command],
-        writer: BroadcastWriter,
-        *,
-        is_output_rank: bool,
-    ) -> None:
+    def __init__(self, worker: Worker, *, is_output_rank: bool) -> None:
         self._worker = worker
-        self._reader = reader
-        self._writer = writer
         self._is_output_rank = is_output_rank
         self._codec = Codec(Answer)
         self._step_error: Exception | None = None
 
-    def run(self) -> None:
-        """Until told to stop, or until the parent has gone."""
-        while True:
-            try:
-                command = self._reader.receive()
-            except EngineDeadError:
-                return
-            if isinstance(command, Stop):
-                return
-            if isinstance(command, ExecuteModel):
-                self._execute(command)
-            else:
-                self._answer(command)
+    def obey(self, command: Command) -> list[Frame] | None:
+        """The answer, encoded; None for a command that has none."""
+        if isinstance(command, ExecuteModel):
+            self._execute(command)
+            return None
+        try:
+            return self._codec.encode(self._answer(command))
+        except Exception as error:  # the step border
+            if not isinstance(command, Call):  # whose failure is its caller's matter
+                _log.exception("%s failed", type(command).__name__)
+            return self._codec.encode(Answer(failure=Failure.from_exception(error)))
 
     def _execute(self, command: ExecuteModel) -> None:
         self._step_error = None
@@ -149,16 +154,7 @@ class WorkerLoop:
         except Exception as error:  # the step border: told when the step is to be finished
             self._step_error = error
 
-    def _answer(self, command: Command) -> None:
-        try:
-            frames = self._codec.encode(self._obey(command))
-        except Exception as error:  # the step border
-            if not isinstance(command, Call):  # whose failure is its caller's matter
-                _log.exception("%s failed", type(command).__name__)
-            frames = self._codec.encode(Answer(failure=Failure.from_exception(error)))
-        self._writer.send(frames)
-
-    def _obey(self, command: Command) -> Answer:
+    def _answer(self, command: Command) -> Answer:
         match command:
             case SampleTokens():
                 return self._sample()

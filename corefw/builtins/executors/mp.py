@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import msgspec
-
 from corefw.builtins.executors.mp_answers import AnswerBox, Liveness
 from corefw.builtins.executors.mp_processes import WorkerMonitor, WorkerProcess, await_ready, end_all
 from corefw.config.child_environment import child_environment
@@ -27,6 +25,7 @@ from corefw.runtime.distributed.worker_messages import (
     MakeReport,
     SampleTokens,
     Stop,
+    joined,
 )
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class MpExecutor(Executor):
 
     def sample_tokens(self) -> Future[ModelRunnerOutput]:
         """Completed by whoever asks it, on the executor's thread."""
-        return self._ask(SampleTokens(), _joined, is_step=True)
+        return self._ask(SampleTokens(), joined, is_step=True)
 
     def collective_rpc(self, method: str, *args: Any) -> list[Any]:
         return self._ask(Call(method, list(args)), lambda answers: [answer.value for answer in answers]).result()
@@ -172,20 +171,8 @@ class MpExecutor(Executor):
         if self._monitor is not None:
             self._monitor.stop()
         end_all(self._workers, grace_s)
-        for each in (self._box, self._writer, *self._workers, self._commands):
+        for worker in self._workers:
+            worker.close()
+        for each in (self._box, self._writer, self._commands):
             each.close()
         os.close(self._liveness.failed_fd)
-
-
-def _joined(answers: list[Answer]) -> ModelRunnerOutput:
-    """The step's output, with what only other ranks know."""
-    output = next(answer.output for answer in answers if answer.output is not None)
-    if len(answers) == 1:
-        return output
-    others = [answer for answer in answers if answer.output is None]
-    return msgspec.structs.replace(
-        output,
-        transfers=(*output.transfers, *(each for answer in others for each in answer.transfers)),
-        events=[*output.events, *(event for answer in others for event in answer.events)],
-        num_dropped_events=output.num_dropped_events + sum(answer.num_dropped_events for answer in others),
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -43,6 +44,7 @@ __all__ = [
     "Stop",
     "WorkerConfigure",
     "WorkerReady",
+    "joined",
 ]
 
 
@@ -55,6 +57,8 @@ class WorkerConfigure(msgspec.Struct, frozen=True, kw_only=True, tag="configure"
         address: where the ranks meet.
         log_level, log_format: of its records.
         search_path: the parent's ``sys.path``.
+        local_rank: place among the ranks of its machine; None where all are on one.
+        on_one_machine: whether all are; None where the address says it.
     """
 
     config: EngineConfig
@@ -63,6 +67,15 @@ class WorkerConfigure(msgspec.Struct, frozen=True, kw_only=True, tag="configure"
     log_level: str
     log_format: str
     search_path: tuple[str, ...]
+    local_rank: int | None = None
+    on_one_machine: bool | None = None
+
+    @property
+    def is_output_rank(self) -> bool:
+        """Whether a step's output is this rank's to tell: the first tensor rank of the last stage."""
+        grid = self.config.parallel.grid.replica
+        place = grid.place(self.rank)
+        return place.tensor == 0 and place.prefill_context == 0 and place.pipeline == grid.pipeline - 1
 
 
 class WorkerReady(msgspec.Struct, frozen=True, tag="ready"):
@@ -189,8 +202,8 @@ class LayerSpec(msgspec.Struct, frozen=True, kw_only=True):
         fields = {key: tuple(value) if isinstance(value, list) else value for key, value in self.fields.items()}
         if isinstance(per_state := fields["tokens_per_state"], tuple):
             fields["tokens_per_state"] = Fraction(*per_state)
-        made: KVCacheSpec = found(**fields)
-        return made
+        make: Callable[..., KVCacheSpec] = found
+        return make(**fields)
 
 
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,3 +252,17 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     num_dropped_events: int = 0
     report: RankReport | None = None
     value: Any = None
+
+
+def joined(answers: Sequence[Answer]) -> ModelRunnerOutput:
+    """The step's output, with what only other ranks know."""
+    output = next(answer.output for answer in answers if answer.output is not None)
+    if len(answers) == 1:
+        return output
+    others = [answer for answer in answers if answer.output is None]
+    return msgspec.structs.replace(
+        output,
+        transfers=(*output.transfers, *(each for answer in others for each in answer.transfers)),
+        events=[*output.events, *(event for answer in others for event in answer.events)],
+        num_dropped_events=output.num_dropped_events + sum(answer.num_dropped_events for answer in others),
+    )

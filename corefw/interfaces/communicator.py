@@ -26,6 +26,7 @@ class CommunicatorGroup:
         store: keys and values that the members share, and nobody else; for their first meeting.
         timeout_s: how long the others may keep this one waiting, at the meeting and in every operation.
         on_one_machine: whether all members run on this machine.
+        host: this machine's address, as the other members reach it.
     """
 
     axis: str
@@ -35,6 +36,7 @@ class CommunicatorGroup:
     store: Store
     timeout_s: float
     on_one_machine: bool
+    host: str = "127.0.0.1"
 
     @property
     def size(self) -> int:

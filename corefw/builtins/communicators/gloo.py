@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GlooCommunicator"]
 
-_LOOPBACK = "127.0.0.1"
 _TAG = 0  # messages between two members keep their order
 
 
@@ -32,17 +31,13 @@ class GlooCommunicator(Communicator):
         from torch import distributed
 
         self._size = group.size
-        timeout = timedelta(seconds=group.timeout_s)
         gloo: Any = distributed.ProcessGroupGloo
-        if group.on_one_machine:
-            # The default device is the one that the host's name resolves to, which may be none that works.
-            options = gloo._Options()
-            options._devices = [gloo.create_device(hostname=_LOOPBACK)]
-            options._timeout = timeout
-            options._threads = 2
-            self._group = gloo(group.store, group.rank, group.size, options)
-        else:
-            self._group = gloo(group.store, group.rank, group.size, timeout)
+        # The default device is the one that the host's name resolves to, which may be none that works.
+        options = gloo._Options()
+        options._devices = [gloo.create_device(hostname=group.host)]
+        options._timeout = timedelta(seconds=group.timeout_s)
+        options._threads = 2
+        self._group = gloo(group.store, group.rank, group.size, options)
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         whole = tensor.contiguous()

@@ -13,7 +13,7 @@ from corefw.plugin_system.selection import select
 from corefw.plugin_system.starting import starting
 from corefw.runtime.distributed.pipeline_stage import PipelineStage
 from corefw.runtime.distributed.rank_group import PlainGroup, RankGroup
-from corefw.runtime.distributed.rendezvous import is_local, open_store
+from corefw.runtime.distributed.rendezvous import LOOPBACK, is_local, open_store, own_host
 
 if TYPE_CHECKING:
     import torch
@@ -110,8 +110,9 @@ class RankGroups:
         classes = _classes(plugins, communicator, device)
         store = open_store(address, rank=place.rank, world_size=grid.world_size, timeout_s=timeout_s)
         near = is_local(address) if on_one_machine is None else on_one_machine
+        host = LOOPBACK if near else own_host(address)
         local = place.rank if local_rank is None else local_rank
-        meeting = _Meeting(place, local, device, store, timeout_s, near)
+        meeting = _Meeting(place, local, device, store, timeout_s, near, host)
         meeting.await_all(range(grid.world_size), address)
         with starting(plugins, _GROUP, communicator):
             return meeting.groups(grid, classes, batch_invariant)
@@ -173,6 +174,7 @@ class _Meeting:
     store: Store
     timeout_s: float
     on_one_machine: bool
+    host: str
 
     def await_all(self, ranks: range, address: str) -> None:
         """Raises EngineStartError with the ranks that didn't come."""
@@ -221,6 +223,7 @@ class _Meeting:
             store=PrefixStore(f"{axis}/{ranks[0]}/{communicator.name}", self.store),
             timeout_s=self.timeout_s,
             on_one_machine=self.on_one_machine,
+            host=self.host,
         )
         return RankGroup(communicator, group)
 

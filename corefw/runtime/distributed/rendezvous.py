@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 from urllib.parse import SplitResult, urlsplit
@@ -14,9 +15,11 @@ if TYPE_CHECKING:
 
     from torch.distributed import Store
 
-__all__ = ["LocalMeeting", "is_local", "open_store"]
+__all__ = ["LOOPBACK", "LocalMeeting", "is_local", "open_store", "own_host"]
 
-_LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+LOOPBACK = "127.0.0.1"
+
+_LOCAL_HOSTS = (LOOPBACK, "localhost", "::1")
 _SCHEMES = "file:///PATH, tcp://HOST:PORT[/PREFIX] or agent://HOST:PORT[/PREFIX]"
 
 
@@ -52,6 +55,15 @@ def is_local(address: str) -> bool:
     """Whether who meets there runs on this machine."""
     place = _parsed(address)
     return place.scheme == "file" or place.hostname in _LOCAL_HOSTS
+
+
+def own_host(address: str) -> str:
+    """This machine's address on the way to the meeting point: by which others who meet there reach it, too."""
+    place = _parsed(address)
+    family, kind, protocol, _, there = socket.getaddrinfo(place.hostname, place.port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as route:
+        route.connect(there)  # sends nothing; the kernel says which interface it would take
+        return str(route.getsockname()[0])
 
 
 def open_store(address: str, *, rank: int, world_size: int, timeout_s: float) -> Store:

@@ -8,7 +8,7 @@ from torch.distributed import TCPStore
 
 from corefw.config.rank_grid import RankGrid
 from corefw.errors import ConfigError, EngineStartError
-from corefw.runtime.distributed.rendezvous import LocalMeeting, is_local, open_store
+from corefw.runtime.distributed.rendezvous import LocalMeeting, is_local, open_store, own_host
 from tests.runtime.distributed.ranks import join
 
 
@@ -66,3 +66,8 @@ def test_a_local_meeting_has_no_name_in_any_folder_and_ends_with_its_maker() -> 
     meeting.close()
     meeting.close()
     assert not path.exists()
+
+
+def test_a_rank_is_reached_at_the_address_that_leads_to_the_meeting_point() -> None:
+    assert own_host("tcp://127.0.0.1:1") == "127.0.0.1"
+    assert own_host("agent://127.0.0.2:1/x") == "127.0.0.1"

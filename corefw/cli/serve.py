@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import signal
+import sys
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ from corefw.server.listener import Listener, listen_on
 
 if TYPE_CHECKING:
     from corefw.config.device_ids import DeviceIds
+    from corefw.config.engine_config import EngineConfig
+    from corefw.engine.clients.base import AsyncCoreClient
     from corefw.frontend.prepare import Prepared
     from corefw.interfaces.platform import Platform
     from corefw.observability.tracing import Tracing
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["add_arguments", "run"]
 
 logger = get_logger(__name__)
+
+# So long the engine may take to end by itself.
+_GRACE_S = 3.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,9 +77,7 @@ def run(namespace: argparse.Namespace) -> int:
             tracing = make_tracing(server_config)
             prepared = prepare(args, plugins, several_engines=True)
             SamplingDefaults.of_model(prepared.config.model, prepared.config.model_info)
-            engines.configure(
-                prepared.config, _devices(prepared), log_level=level, log_format=server_config.log_format
-            )
+            engines.configure(prepared.config, _devices(prepared), log_level=level, log_format=server_config.log_format)
             return _run(engines, prepared, server_config, listener, started_s, tracing)
         finally:
             engines.close()
@@ -143,6 +147,10 @@ def _run(
     async def main() -> int:
         policy = RestartPolicy(max_restarts=server_config.max_engine_restarts if server_config.restart_engine else 0)
         client = await engines.connect(lambda stage: logger.debug("core: %s", stage), policy)
+        if server_config.api_server_count > 1:
+            _log_decisions(client.plan.decisions)
+            await _run_several(client, config, server_config, listener, started_s)
+            return 0
         engine = AsyncEngine(client)
         _log_decisions(engine.plan.decisions)
         return await run_server(
@@ -158,6 +166,33 @@ def _run(
         )
 
     return uvloop.run(main())
+
+
+async def _run_several(
+    client: AsyncCoreClient, config: EngineConfig, server_config: ServerConfig, listener: Listener, started_s: float
+) -> None:
+    """Processes of their own answer HTTP requests; this one stands between them and the engine."""
+    from corefw.engine.hub import EngineHub
+    from corefw.server.api_channel import ServeOrder
+    from corefw.server.api_servers import ApiServers, part_of
+
+    def order(index: int) -> ServeOrder:
+        return ServeOrder(
+            config=config,
+            server_config=part_of(server_config, index),
+            index=index,
+            url=listener.url,
+            log_level=server_config.log_level or env.log_level(),
+            search_path=tuple(path for path in sys.path if path),
+            started_s=started_s,
+        )
+
+    hub = EngineHub(client)
+    try:
+        await ApiServers(hub, order, listener, server_config.api_server_count, server_config.shutdown_timeout).run()
+    finally:
+        await hub.close()
+        await client.stop(_GRACE_S)
 
 
 def _log_decisions(decisions: Iterable[tuple[str, str, str]]) -> None:

@@ -12,8 +12,9 @@ from corefw.frontend.io_processing import IOProcessing
 from corefw.frontend.renderer import Renderer
 from corefw.frontend.request_hooks import RequestHooks
 from corefw.plugin_system.manager import PluginManager
+from corefw.plugin_system.settings import restore_settings
 
-__all__ = ["Prepared", "discover_plugins", "prepare"]
+__all__ = ["Prepared", "discover_plugins", "prepare", "prepare_again"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,19 @@ def discover_plugins(args: UserArgs) -> PluginManager:
     )
     plugins.load_general("front_end")
     return plugins
+
+
+def prepare_again(config: EngineConfig) -> Prepared:
+    """The same in another process, from what one has resolved.
+
+    Raises:
+        ConfigError, PluginError: this process finds other plugins, or one can't be loaded.
+    """
+    plugins = PluginManager.from_resolved(config.plugins.resolved, config.plugins.plugin_policy)
+    plugins.load_general("front_end")
+    restore_settings(plugins, config.plugin_settings)
+    renderer = Renderer(config.model_info, config.model, config.frontend, RequestHooks.collect(plugins, config))
+    return Prepared(config, renderer, plugins, IOProcessing.choose(plugins, config, renderer))
 
 
 def prepare(

@@ -35,6 +35,7 @@ from corefw.observability.metrics_catalog import (
 )
 from corefw.observability.metrics_histogram import Histogram, cumulative_buckets
 from corefw.observability.metrics_record import FinishedSequence, RequestRecord
+from corefw.observability.metrics_share import MetricsShare, summed
 
 __all__ = ["CONTENT_TYPE", "OPENMETRICS_CONTENT_TYPE", "EngineStats", "Metrics", "MonotonicStats", "wants_openmetrics"]
 
@@ -103,6 +104,7 @@ class Metrics:
         self.histograms = {metric.key: Histogram(bounds_of(metric, max_model_len)) for metric in REQUEST_HISTOGRAMS}
         self.ends = dict.fromkeys(FINISH_REASONS, 0)
         self.http_requests: Counter[tuple[str, str, int]] = Counter()
+        self._others: dict[int, MetricsShare] = {}
         self._first_token = self.histograms["time_to_first_token_seconds"]
         self._between_tokens = self.histograms["inter_token_latency_seconds"]
         self._registry = CollectorRegistry()
@@ -122,6 +124,22 @@ class Metrics:
     def record(self, prompt_lengths: Sequence[int], n: int, max_tokens: int | None, arrival_s: float) -> RequestRecord:
         """Start measuring a request that arrived then, on the monotonic clock, and now goes to the engine."""
         return RequestRecord(self, prompt_lengths, n, max_tokens, arrival_s)
+
+    def share(self) -> MetricsShare:
+        """What this server has counted."""
+        return MetricsShare(
+            histograms={key: (list(one.counts), one.total) for key, one in self.histograms.items()},
+            ends=dict(self.ends),
+            http_requests=[(*key, count) for key, count in self.http_requests.items()],
+        )
+
+    def take_share(self, server: int, share: MetricsShare) -> None:
+        """What another server over the same engine has counted; from now on it is part of what is told."""
+        self._others[server] = share
+
+    def total(self) -> MetricsShare:
+        """Of this server and the others."""
+        return summed((self.share(), *self._others.values()))
 
     def http_request(self, method: str, route: str, status: int) -> None:
         """An HTTP request was answered; ``route`` is one of the server's, never what a client wrote."""
@@ -203,19 +221,19 @@ class _Collector(Collector):  # type: ignore[misc]
     def collect(self) -> Iterator[Any]:
         stats, counters, steps = self._metrics.stats.read()
         gauges = (stats.num_running, stats.num_waiting, stats.kv_usage)
-        labels = self._naming.labels
+        labels, total = self._naming.labels, self._metrics.total()
         for metric, value in zip(ENGINE_GAUGES, gauges, strict=True):
             yield from self._families(GaugeMetricFamily, metric, [(labels, value)])
         for metric, count in zip(ENGINE_COUNTERS, counters, strict=True):
             yield from self._families(CounterMetricFamily, metric, [(labels, count)])
         yield from self._each_engine(stats.engines)
-        ends = [({**labels, self._naming.reason_label: reason}, n) for reason, n in self._metrics.ends.items()]
+        ends = [({**labels, self._naming.reason_label: reason}, n) for reason, n in total.ends.items()]
         yield from self._families(CounterMetricFamily, REQUESTS, ends)
         yield from self._histogram(STEP_TOKENS, STEP_TOKEN_BOUNDS, steps[1:], steps[0])
         for metric in REQUEST_HISTOGRAMS:
-            histogram = self._metrics.histograms[metric.key]
-            yield from self._histogram(metric, histogram.bounds, histogram.counts, histogram.total)
-        yield from self._http()
+            bounds = self._metrics.histograms[metric.key].bounds
+            yield from self._histogram(metric, bounds, *total.histograms[metric.key])
+        yield from self._http(total)
         for metric, info in self._metrics.infos:
             yield from self._families(GaugeMetricFamily, metric, [({**labels, **info}, 1)])
         yield from self._plugins()
@@ -224,9 +242,11 @@ class _Collector(Collector):  # type: ignore[misc]
         if not engines:
             return
         labels = [{**self._naming.labels, "engine": str(index)} for index in range(len(engines))]
-        num_requests = [engine.num_running + engine.num_waiting for engine in engines]
-        kv_usages = [engine.kv_usage for engine in engines]
-        for metric, values in zip(EACH_ENGINE_GAUGES, (num_requests, kv_usages), strict=True):
+        gauges: tuple[list[float], ...] = (
+            [engine.num_running + engine.num_waiting for engine in engines],
+            [engine.kv_usage for engine in engines],
+        )
+        for metric, values in zip(EACH_ENGINE_GAUGES, gauges, strict=True):
             yield from self._families(GaugeMetricFamily, metric, list(zip(labels, values, strict=True)))
         num_tokens = [engine.num_generation_tokens for engine in engines]
         yield from self._families(CounterMetricFamily, EACH_ENGINE_TOKENS, list(zip(labels, num_tokens, strict=True)))
@@ -253,10 +273,10 @@ class _Collector(Collector):  # type: ignore[misc]
             family.add_metric(list(labels.values()), buckets, total)
             yield family
 
-    def _http(self) -> Iterator[Any]:
+    def _http(self, total: MetricsShare) -> Iterator[Any]:
         counts: dict[tuple[str, ...], int] = {}
         name, labels = self._naming.http("", "", 0)
-        for (method, route, status), count in self._metrics.http_requests.items():
+        for method, route, status, count in total.http_requests:
             values = tuple(self._naming.http(method, route, status)[1].values())
             counts[values] = counts.get(values, 0) + count
         family = CounterMetricFamily(name, HTTP_REQUESTS.help, labels=list(labels))

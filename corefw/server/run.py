@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from corefw.engine.async_engine import AsyncEngine
     from corefw.frontend.io_processing import IOProcessing
     from corefw.frontend.renderer import Renderer
+    from corefw.observability.metrics import Metrics
     from corefw.observability.tracing import Tracing
     from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["HttpServer", "run_server", "serve"]
+__all__ = ["HttpServer", "ServingParent", "run_server", "serve"]
 
 logger = get_logger(__name__)
 
@@ -44,6 +45,13 @@ _LAST_WORDS_S = 2.0
 # A dead engine's server answers 503 for so long, for those who watch its health, and then ends.
 _AFTERLIFE_S = 3.0
 _KEEP_ALIVE_S = 75
+
+
+class ServingParent(Protocol):
+    """The process that started this one as one of several servers."""
+
+    def serving(self, server: HttpServer) -> None:
+        """The server takes clients; from now on it may be told to stop."""
 
 
 async def run_server(
@@ -56,8 +64,12 @@ async def run_server(
     started_s: float,
     tracing: Tracing | None = None,
     processing: IOProcessing | None = None,
+    parent: ServingParent | None = None,
 ) -> int:
     """Serve ``engine`` with all allowed endpoints until a signal; returns the exit status.
+
+    Args:
+        parent: who started this server to share a socket with others; it gives the orders then, not signals.
 
     Raises:
         EngineDeadError: see ``serve``.
@@ -79,7 +91,7 @@ async def run_server(
     except BaseException:
         await engine.shutdown()
         raise
-    await serve(app, listener, server_config, engine.shutdown)
+    await serve(app, listener, server_config, engine.shutdown, parent)
     return 0
 
 
@@ -88,6 +100,7 @@ async def serve(
     listener: Listener,
     server_config: ServerConfig,
     on_shutdown: Callable[[], Awaitable[None]],
+    parent: ServingParent | None = None,
 ) -> None:
     """Serve until a signal, or until the engine is dead.
 
@@ -99,13 +112,14 @@ async def serve(
         listener: from ``listen_on``; its file is gone when the drain begins, so that a next server finds the path free.
         server_config: for the timeout.
         on_shutdown: shuts the engine down.
+        parent: see ``run_server``.
 
     Raises:
         EngineDeadError: the engine died and won't come back.
     """
     try:
         state: ServerState = app.state.corefw
-        server = HttpServer(app, server_config, listener)
+        server = HttpServer(app, server_config, listener, parent=parent)
         await server.serve([listener.socket])
         death = state.engine.death  # a shut-down engine counts as dead, too
     finally:
@@ -123,6 +137,7 @@ class HttpServer(uvicorn.Server):
         server_config: ServerConfig,
         listener: Listener,
         deadlines: Deadlines | None = None,
+        parent: ServingParent | None = None,
     ) -> None:
         protocol = partial(BoundedHttpProtocol, deadlines=deadlines, logs_access=server_config.access_log)
         super().__init__(
@@ -146,7 +161,13 @@ class HttpServer(uvicorn.Server):
         self._protocol_servers: ProtocolServers = app.state.protocol_servers
         self._drain_s = server_config.shutdown_timeout
         self._listener = listener
+        self._parent = parent
         self._dead_since_s: float | None = None
+
+    @property
+    def metrics(self) -> Metrics:
+        """This server's own."""
+        return self._state.metrics
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, and say where: scripts that start a server on port 0 read the line.
@@ -160,7 +181,10 @@ class HttpServer(uvicorn.Server):
             raise self._app.state.start_error or EngineError("the server can't start; the log says why") from None
         url = self._listener.url
         logger.info("serving %s on %s", ", ".join(self._state.model_names), url)
-        announce(url)
+        if self._parent is None:
+            announce(url)
+        else:
+            self._parent.serving(self)
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; True ends the server."""
@@ -204,6 +228,9 @@ class HttpServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """Handle signals on the loop, and don't raise them again at the end: a drained server ends with status 0."""
+        if self._parent is not None:
+            yield
+            return
         loop = asyncio.get_running_loop()
         try:
             for number in HANDLED_SIGNALS:

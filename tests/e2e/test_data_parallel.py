@@ -1,17 +1,19 @@
-"""Several engines behind one server."""
+"""Several engines behind one server, and several processes that answer its clients."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from corefw.llm import LLM, SamplingParams
-from corefw.testing.server_process import Server, is_alive, serving
+from corefw.testing.server_process import Server, is_alive, launch, stop
 from corefw.testing.tiny_models import write_tiny_llama
 
 PROMPTS = [f"{number} little words and {'so on ' * (number % 5)}" for number in range(12)]
@@ -35,39 +37,91 @@ def expected(model: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def server(model: Path) -> Iterator[Server]:
-    with serving(str(model), "--served-model-name", "tiny", "--data-parallel-size", "2", *FLAGS) as running:
-        yield running
+    several = ("--data-parallel-size", "2", "--api-server-count", "2", "--shutdown-timeout", "5")
+    running = launch(str(model), "--served-model-name", "tiny", *several, *FLAGS)
+    yield running
+    stop(running)
+
+
+def processes(server: Server, module: str) -> list[int]:
+    """Children that run a module of ours."""
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().decode() for pid in server.children()}
+    return [pid for pid, command in commands.items() if module in command]
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float = 30.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "it doesn't come about"
+        time.sleep(0.05)
+
+
+def metric(server: Server, name: str, **labels: object) -> float:
+    listed = ",".join(f'{key}="{value}"' for key, value in sorted({**labels, "model_name": "tiny"}.items()))
+    return server.metric(f"corefw:{name}{{{listed}}}")
 
 
 async def complete(server: Server, prompts: list[str]) -> list[str]:
+    """Each over a connection of its own."""
     body = {"model": "tiny", "max_tokens": NUM_TOKENS, "temperature": 0, "ignore_eos": True}
-    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
-        asked = (client.post("/v1/completions", json={**body, "prompt": prompt}) for prompt in prompts)
-        return [answer.json()["choices"][0]["text"] for answer in await asyncio.gather(*asked)]
+
+    async def ask(prompt: str) -> str:
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+            answer = await client.post("/v1/completions", json={**body, "prompt": prompt})
+        return str(answer.json()["choices"][0]["text"])
+
+    return await asyncio.gather(*map(ask, prompts))
 
 
 def test_two_engines_answer_as_one_does_and_both_work(server: Server, expected: list[str]) -> None:
     assert asyncio.run(complete(server, PROMPTS)) == expected
-    of_engine = (f'{{engine="{index}",model_name="tiny"}}' for index in (0, 1))
-    num_tokens = [server.metric(f"corefw:engine_generation_tokens_total{labels}") for labels in of_engine]
+    num_tokens = [metric(server, "engine_generation_tokens_total", engine=index) for index in (0, 1)]
     assert num_tokens == [len(PROMPTS) // 2 * NUM_TOKENS] * 2
 
 
+def test_whatever_process_answered_the_figures_are_those_of_all(server: Server) -> None:
+    before = metric(server, "requests_total", finish_reason="length")
+    asyncio.run(complete(server, PROMPTS))
+    for _ in range(4):  # over connections of their own, so either process is asked
+        wait_until(lambda: metric(server, "requests_total", finish_reason="length") == before + len(PROMPTS))
+
+
 def test_what_a_client_no_longer_wants_ends_in_its_engine(server: Server) -> None:
+    before = metric(server, "requests_total", finish_reason="abort")
     body = {"model": "tiny", "max_tokens": 200, "temperature": 0, "ignore_eos": True, "stream": True}
     for prompt in PROMPTS[:2]:  # unlike ones, so both engines get one
         with httpx.stream("POST", f"{server.url}/v1/completions", json={**body, "prompt": prompt}) as answer:
             next(answer.iter_lines())
     server.wait_idle()
-    assert server.metric('corefw:requests_total{finish_reason="abort",model_name="tiny"}') == 2
+    wait_until(lambda: metric(server, "requests_total", finish_reason="abort") == before + 2)
 
 
-def test_a_killed_server_leaves_no_engine(server: Server) -> None:
+def test_an_api_server_that_is_killed_is_started_again_and_its_requests_end(
+    server: Server, expected: list[str]
+) -> None:
+    first, second = processes(server, "api_server_main")
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: len(set(processes(server, "api_server_main")) - {first, second}) == 1)
+    wait_until(lambda: server.log.count("serving tiny on") == 3)
+    assert second in processes(server, "api_server_main")
+    assert asyncio.run(complete(server, PROMPTS)) == expected
+    server.wait_idle()
+    assert "API server 0 was killed by signal 9" in server.log or "API server 1 was killed by signal 9" in server.log
+
+
+def test_a_terminated_server_leaves_nothing(server: Server) -> None:
     children = server.children()
-    assert len(children) >= 2
+    assert len(processes(server, "api_server_main")) == 2
+    server.process.terminate()
+    assert server.process.wait(20) == 0
+    wait_until(lambda: not any(map(is_alive, children)))
+
+
+def test_a_killed_server_leaves_nothing(model: Path) -> None:
+    server = launch(str(model), "--served-model-name", "tiny", "--api-server-count", "2", *FLAGS)
+    children = server.children()
+    assert len(processes(server, "api_server_main")) == 2
     server.process.kill()
     server.process.wait(10)
-    deadline = time.monotonic() + 15
-    while any(map(is_alive, children)):
-        assert time.monotonic() < deadline, children
-        time.sleep(0.05)
+    wait_until(lambda: not any(map(is_alive, children)), 15)
+    stop(server)

@@ -206,3 +206,10 @@ def test_ids_are_those_of_the_tokenizer_and_never_more_than_the_vocabulary() -> 
     assert config.num_token_ids == config.model_info.vocab_size == 10
     assert with_tokenizer_size(config, 8).num_token_ids == 8
     assert with_tokenizer_size(config, 99).num_token_ids == 10
+
+
+def test_one_of_several_engines_is_one_of_them() -> None:
+    parallel = resolve(data_parallel_size=3, data_parallel_rank=2).parallel
+    assert (parallel.num_own_engines, parallel.data_parallel_rank) == (1, 2)
+    with pytest.raises(ConfigError, match="--data-parallel-rank 3 isn't one of --data-parallel-size 3"):
+        resolve(data_parallel_size=3, data_parallel_rank=3)

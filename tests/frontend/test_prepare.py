@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from corefw.config.args import UserArgs
-from corefw.errors import ConfigError
-from corefw.frontend.prepare import prepare
+from corefw.config.engine_config import ResolvedPlugin
+from corefw.errors import ConfigError, PluginError
+from corefw.frontend.prepare import prepare, prepare_again
 from corefw.frontend.sampling_defaults import SamplingDefaults
 from corefw.testing.tiny_models import write_tiny_llama
 
@@ -60,3 +62,26 @@ def test_a_pipe_among_gguf_files_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.gguf")
     with pytest.raises(ConfigError, match="gguf"):
         prepare(UserArgs.from_keywords(model=str(tmp_path)))
+
+
+def test_several_engines_are_refused_where_one_runs(model: Path) -> None:
+    args = UserArgs.from_keywords(model=str(model), data_parallel_size=2)
+    with pytest.raises(ConfigError, match="data_parallel_size is 2, but only `corefw serve` starts several"):
+        prepare(args)
+    assert prepare(args, several_engines=True).config.parallel.num_own_engines == 2
+    prepare(UserArgs.from_keywords(model=str(model), data_parallel_size=2, data_parallel_rank=1))
+
+
+def test_another_process_prepares_the_same_again(model: Path) -> None:
+    first = prepare(UserArgs.from_keywords(model=str(model)))
+    again = prepare_again(first.config)
+    assert again.config == first.config
+    assert again.renderer.render_text("hello", param="prompt") == first.renderer.render_text("hello", param="prompt")
+
+
+def test_another_process_without_the_plugins_refuses(model: Path) -> None:
+    config = prepare(UserArgs.from_keywords(model=str(model))).config
+    foreign = ResolvedPlugin(group="schedulers", name="x", value="x:X", distribution="elsewhere", version="1")
+    plugins = replace(config.plugins, resolved=(*config.plugins.resolved, foreign))
+    with pytest.raises(PluginError, match="elsewhere"):
+        prepare_again(replace(config, plugins=plugins))

@@ -150,3 +150,24 @@ def test_statuses_count_by_their_first_digit_under_the_other_names() -> None:
     text = metrics.render()[0].decode()
     assert 'http_requests_total{handler="other",method="GET",status="2xx"} 2.0' in text
     assert 'http_requests_total{handler="other",method="GET",status="4xx"} 1.0' in text
+
+
+def test_figures_of_servers_over_one_engine_are_told_as_one() -> None:
+    one, other = used_metrics(), used_metrics()
+    other.http_request("POST", "/v1/completions", 400)
+    one.take_share(1, other.share())
+    one.take_share(1, other.share())  # newer figures of the same one replace the older ones
+    text = one.render()[0].decode()
+    assert 'corefw:requests_total{finish_reason="abort",model_name="a \\"model\\"\\\\"} 8.0' in text
+    assert 'corefw:http_requests_total{method="GET",route="/v1/models/{model:path}",status="200"} 2.0' in text
+    assert 'corefw:http_requests_total{method="POST",route="/v1/completions",status="400"} 1.0' in text
+    assert 'corefw:request_prompt_tokens_count{model_name="a \\"model\\"\\\\"} 8.0' in text
+    assert 'corefw:generation_tokens_total{model_name="a \\"model\\"\\\\"} 0.0' in text  # the engine's, told once
+
+
+def test_several_engines_have_figures_of_their_own() -> None:
+    stats = SchedulerStats(num_running=3, engines=(SchedulerStats(num_running=1), SchedulerStats(num_waiting=2)))
+    text = Metrics("m", lambda: stats).render()[0].decode()
+    assert 'corefw:engine_num_requests{engine="0",model_name="m"} 1.0' in text
+    assert 'corefw:engine_num_requests{engine="1",model_name="m"} 2.0' in text
+    assert "corefw:engine_" not in Metrics("m", SchedulerStats).render()[0].decode()

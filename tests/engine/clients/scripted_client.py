@@ -29,6 +29,7 @@ class ScriptedClient(AsyncCoreClient):
         self.aborted: list[str] = []
         self.calls: list[UtilityCall] = []
         self.num_stops = 0
+        self.trouble_text: str | None = None
         self._said: asyncio.Queue[EngineCoreOutputs | EngineError] = asyncio.Queue()
 
     def say(self, *outputs: EngineCoreOutput, stats: SchedulerStats | None = None) -> None:
@@ -63,6 +64,10 @@ class ScriptedClient(AsyncCoreClient):
     @property
     def alive(self) -> bool:
         return not self.num_stops
+
+    @property
+    def trouble(self) -> str | None:
+        return self.trouble_text
 
     async def stop(self, timeout_s: float) -> None:
         del timeout_s

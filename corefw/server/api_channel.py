@@ -1,0 +1,64 @@
+"""What goes between the processes that answer HTTP requests and the one that started them."""
+
+from __future__ import annotations
+
+import socket
+
+import msgspec
+
+from corefw.config.engine_config import EngineConfig, ServerConfig
+from corefw.engine.startup import Channel, StartFailed
+from corefw.observability.metrics_share import MetricsShare
+
+__all__ = ["ApiChannel", "Counted", "ServeOrder", "Serving", "StopOrder"]
+
+
+class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, tag="serve"):
+    """To the child: what to serve.
+
+    Attributes:
+        config: the resolved configuration, the resolved plugin set in it.
+        server_config: this process's part of what the operator allowed.
+        index: which of the processes it is, from 0.
+        url: where clients reach the socket.
+        log_level: of its records.
+        search_path: the parent's ``sys.path``.
+        started_s: ``time.time()`` of the parent's start.
+    """
+
+    config: EngineConfig
+    server_config: ServerConfig
+    index: int
+    url: str
+    log_level: str
+    search_path: tuple[str, ...]
+    started_s: float
+
+
+class StopOrder(msgspec.Struct, frozen=True, tag="stop"):
+    """To the child: drain; the second one: end at once."""
+
+
+class Serving(msgspec.Struct, frozen=True, tag="serving"):
+    """From the child: it takes clients."""
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True, tag="counted"):
+    """From a child: what it has counted; to the others: what that one has.
+
+    Attributes:
+        server: number of the child, another one for each that is started.
+    """
+
+    server: int = -1
+    share: MetricsShare
+
+
+ApiMessage = ServeOrder | StopOrder | Serving | StartFailed | Counted
+
+
+class ApiChannel(Channel[ApiMessage]):
+    """Carries these."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        super().__init__(stream, ApiMessage)

@@ -1,0 +1,124 @@
+"""The inside of one of several processes that answer HTTP requests: the server, over the parent's hub."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from corefw.engine.async_engine import AsyncEngine
+from corefw.engine.clients.base import post
+from corefw.engine.hub_process import HubProcess
+from corefw.engine.startup import StartFailed
+from corefw.errors import EngineDeadError
+from corefw.frontend.prepare import prepare_again
+from corefw.observability.logging import configure_logging, get_logger
+from corefw.server.api_channel import ApiChannel, Counted, ServeOrder, Serving, StopOrder
+from corefw.server.listener import Listener
+from corefw.server.observation import make_tracing
+from corefw.server.run import HttpServer, run_server
+
+if TYPE_CHECKING:
+    from corefw.frontend.prepare import Prepared
+    from corefw.observability.metrics import Metrics
+
+__all__ = ["run_api_server"]
+
+# How old the other servers' part of what this one tells may be.
+_COUNTS_S = 0.5
+
+_log = get_logger(__name__)
+
+
+def run_api_server(control: socket.socket, engine: socket.socket, listening: socket.socket, parent_pid: int) -> int:
+    """Serve what the parent says until it says stop; returns the exit status.
+
+    Args:
+        control: to the parent.
+        engine: to its hub.
+        listening: shared with the other processes.
+        parent_pid: process id.
+    """
+    channel = ApiChannel(control)
+    order = channel.receive()
+    if not isinstance(order, ServeOrder):
+        return 1
+    sys.path.extend(path for path in order.search_path if path not in sys.path)
+    configure_logging(order.log_level, f"api {order.index}", order.server_config.log_format)
+    parent = _Parent(channel)
+    try:
+        prepared = prepare_again(order.config)
+        uvloop.run(_serve(order, prepared, HubProcess(engine, parent_pid), listening, parent))
+    except EngineDeadError as error:
+        return parent.failed(error)
+    except Exception as error:  # whatever it is, the parent has to say it
+        _log.debug("this server can't go on", exc_info=True)
+        return parent.failed(error)
+    return 0
+
+
+async def _serve(
+    order: ServeOrder, prepared: Prepared, hub: HubProcess, listening: socket.socket, parent: _Parent
+) -> None:
+    engine = AsyncEngine(await hub.connect(order.config))
+    await run_server(
+        engine,
+        prepared.renderer,
+        prepared.plugins,
+        order.config,
+        order.server_config,
+        Listener(listening, order.url),
+        order.started_s,
+        tracing=make_tracing(order.server_config),
+        processing=prepared.processing,
+        parent=parent,
+    )
+
+
+class _Parent:
+    """Hears of the server's progress, and gives it orders."""
+
+    def __init__(self, channel: ApiChannel) -> None:
+        self._channel = channel
+        self._is_serving = False
+        self._metrics: Metrics
+        self._counting: asyncio.Task[None]
+
+    def serving(self, server: HttpServer) -> None:
+        """The server takes clients; from now on it may be told to stop."""
+        self._is_serving = True
+        self._channel.send(Serving())
+        loop = asyncio.get_running_loop()
+        self._metrics = server.metrics
+        self._counting = asyncio.create_task(self._tell_counts(), name="counts")
+        threading.Thread(target=self._obey, args=(server, loop), name="orders", daemon=True).start()
+
+    def failed(self, error: Exception) -> int:
+        """The server has ended with an error; returns the exit status."""
+        if not self._is_serving:
+            with contextlib.suppress(OSError):
+                self._channel.send(StartFailed.from_exception(error))
+        elif not isinstance(error, EngineDeadError):  # which the parent knows by itself
+            _log.error("this server ends: %s", error)
+        return 1
+
+    def _obey(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
+        while (message := self._channel.receive()) is not None:
+            if isinstance(message, StopOrder):
+                post(loop, lambda _: server.handle_exit(signal.SIGTERM, None), None)
+            elif isinstance(message, Counted):
+                post(loop, lambda told: self._metrics.take_share(told.server, told.share), message)
+
+    async def _tell_counts(self) -> None:
+        last = None
+        while True:
+            await asyncio.sleep(_COUNTS_S)
+            if (share := self._metrics.share()) != last:
+                self._channel.send(Counted(share=share))
+                last = share

@@ -59,7 +59,7 @@ def resolve_config(
     else:
         platform, selection = _described_platform(device.platform, plugins, described)
     selections = [*selections, selection]
-    _check_parallel(_section(ParallelConfig, args.section("parallel")))
+    _check_parallel(_section(ParallelConfig, args.section("parallel")), interactive)
     what = whose(plugins, "platform_plugins", platform.name)
     proposed = made_by_plugin(what, Sequence, platform.propose, info, args.explicit, interactive=interactive)
     sections, changes = _apply_proposals(args, proposed)
@@ -187,7 +187,12 @@ def _with_fingerprint(config: EngineConfig, plugins: PluginManager) -> EngineCon
     return dataclasses.replace(config, fingerprint=fingerprint, decisions=decisions)
 
 
-def _check_parallel(parallel: ParallelConfig) -> None:
+def _check_parallel(parallel: ParallelConfig, interactive: bool) -> None:
+    if interactive and parallel.executor == "external_launcher":
+        raise ConfigError(
+            "executor external_launcher is for scripts that do the same on every rank; a server's requests come to "
+            "one: use --distributed-executor-backend mp"
+        )
     for flag, size in (
         ("--prefill-context-parallel-size", parallel.prefill_context_parallel_size),
         ("--decode-context-parallel-size", parallel.decode_context_parallel_size),

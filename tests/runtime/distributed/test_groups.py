@@ -78,6 +78,14 @@ def test_plain_data_goes_among_all_ranks() -> None:
     assert on_each_rank(RankGrid(tensor=3), work) == [(all_of_them, all_of_them[2])] * 3
 
 
+def test_a_digest_that_differs_on_one_rank_is_noticed_on_all() -> None:
+    def work(groups: RankGroups) -> tuple[bool, bool]:
+        late = b"12345678" if groups.place.rank < 2 else b"12345679"
+        return groups.world.is_same(b"a digest"), groups.world.is_same(late)
+
+    assert on_each_rank(RankGrid(tensor=3), work) == [(True, False)] * 3
+
+
 def test_a_barrier_lets_nobody_through_before_the_last() -> None:
     def work(groups: RankGroups) -> tuple[float, float]:
         if groups.place.rank == 1:

@@ -168,6 +168,7 @@ class SchedulerConfig(Section):
     full_sequence_must_fit: bool = option(
         True, "admit a request only when all of it fits the KV cache, not just its first chunk"
     )
+    async_scheduling: bool = option(False, "put the next step together while one runs, before its tokens are known")
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -382,6 +383,16 @@ class EngineConfig:
     def max_model_len(self) -> int:
         """The context length asked for, or what the model declares; memory may still shorten it in the plan."""
         return self.model.max_model_len or self.model_info.max_position
+
+    @property
+    def max_batches_in_flight(self) -> int:
+        """Steps that may be on their way at once."""
+        return 2 if self.scheduler.async_scheduling else self.parallel.pipeline_parallel_size
+
+    @property
+    def max_in_flight_tokens(self) -> int:
+        """Tokens of all those steps at most."""
+        return self.max_batches_in_flight * self.scheduler.max_num_batched_tokens
 
     @property
     def num_token_ids(self) -> int:

@@ -6,7 +6,10 @@ import gc
 import importlib
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +48,18 @@ _POLL_S = 0.001
 # So often in a row the workers may fail in a step that computes nothing and only tells them whom to forget.
 _MAX_UNTOLD = 3
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_NOTHING = ModelRunnerOutput(request_ids=[], sampled_token_ids=[])
 
 _log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """A step that the workers have. Without futures: there was nothing to tell them."""
+
+    scheduled: SchedulerOutput
+    forward: Future[None] | None = None
+    sampled: Future[ModelRunnerOutput] | None = None
 
 
 class EngineCore:
@@ -74,6 +87,8 @@ class EngineCore:
         self._failure: str | None = None
         self._num_untold = 0
         self.board: StepBoard | None = None
+        self._launched: deque[_Launched] = deque()
+        self._settling = False
         self._failure_listener: Callable[[str], None] = _log.error
         with starting(plugins):
             self._start(config, plugins, report)
@@ -82,6 +97,7 @@ class EngineCore:
         gc.freeze()
 
     def _start(self, config: EngineConfig, plugins: PluginManager, report: Callable[[str], None]) -> None:
+        self._in_lockstep = config.parallel.lockstep
         report("loading plugins")
         plugins.load_general(Process.ENGINE_CORE)
         restore_settings(plugins, config.plugin_settings)
@@ -95,6 +111,7 @@ class EngineCore:
             self.plan, group_specs = self._size_cache(config, report)
             with starting(plugins, "schedulers", config.scheduler.scheduler):
                 self._scheduler: Scheduler = scheduler_class(config, self.plan, group_specs, plugins)
+            self._max_in_flight = _max_in_flight(config, scheduler_class)
             if config.kv_transfer.kv_connector is not None:
                 self._scheduler.receive_handshakes(self._executor.collective_rpc("kv_handshake"))
             self._life_cycle = LifeCycle.collect(config, plugins)
@@ -135,10 +152,11 @@ class EngineCore:
 
     def has_work(self) -> bool:
         """Whether ``step`` has something to do or to tell."""
-        return bool(self._pending) or self._failure is not None or self._scheduler.has_work()
+        waits = self._pending or self._launched
+        return bool(waits) or self._failure is not None or self._scheduler.has_work()
 
     def step(self) -> EngineCoreOutputs | None:
-        """Compute one step; None when there was nothing to do.
+        """Launch steps until as many are on their way as may be, then finish the oldest; None: there was nothing to do.
 
         Raises:
             EngineDeadError: the workers have gone.
@@ -147,18 +165,25 @@ class EngineCore:
             raise EngineDeadError(self._failure)
         if not self.has_work():
             return None
-        scheduled = self._scheduler.schedule()
-        if self._life_cycle is not None:
-            self._life_cycle.scheduled(scheduled)
-        if self.board is not None:
-            self.board.step_begins(scheduled)
-        self._tell(self._run(scheduled))
-        if self.board is not None:
+        self._fill()
+        oldest = self._launched.popleft()
+        self._tell(self._finish(oldest))
+        if self.board is not None and oldest.forward is not None:
             self.board.step_ends()
-        if not (scheduled.total_num_scheduled_tokens or self._pending) and self._scheduler.has_work():
+        computed = oldest.scheduled.total_num_scheduled_tokens
+        if not (computed or self._pending or self._launched) and self._scheduler.has_work():
             time.sleep(_POLL_S)
         outputs, self._pending = self._pending, []
         return self.with_events(EngineCoreOutputs(outputs=outputs, stats=self._scheduler.stats()))
+
+    @property
+    def in_lockstep(self) -> bool:
+        """Whether each step of this engine is one of others, too."""
+        return self._in_lockstep
+
+    def dummy_step(self) -> None:
+        """Compute a step that is nobody's, because others compute one that needs this engine's part."""
+        self._executor.collective_rpc("dummy_step")
 
     def with_events(self, outputs: EngineCoreOutputs) -> EngineCoreOutputs:
         """A message to the front end, with the events that plugins have told meanwhile."""
@@ -203,13 +228,52 @@ class EngineCore:
         self._executor.initialize(plan)
         return plan, group_specs
 
-    def _run(self, scheduled: SchedulerOutput) -> list[EngineCoreOutput]:
+    def _fill(self) -> None:
+        """Launch steps as long as there is something to compute beside those that are on their way.
+
+        None after a failure until all that were on their way have come back: they may fail for its sake.
+        """
+        self._settling = self._settling and bool(self._launched)
+        while len(self._launched) < self._max_in_flight and not self._settling:
+            scheduled = self._scheduler.schedule()
+            if self._life_cycle is not None:
+                self._life_cycle.scheduled(scheduled)
+            if self._launched and not _tells_something(scheduled):
+                self._tell(self._scheduler.update(scheduled, _NOTHING))
+                return
+            self._launched.append(self._launch(scheduled))
+            if not scheduled.total_num_scheduled_tokens:
+                return
+
+    def _launch(self, scheduled: SchedulerOutput) -> _Launched:
+        """Hand a step to the workers; what goes wrong is told when it is finished."""
+        if not _tells_something(scheduled):
+            return _Launched(scheduled)
+        if self.board is not None:
+            self.board.step_begins(scheduled)
+        sampled: Future[ModelRunnerOutput]
         try:
-            result = self._execute(scheduled)
+            forward = self._executor.execute_model(scheduled)
+            # Grammar bitmasks are computed here, while the device works.
+            failed = forward.done() and forward.exception() is not None
+            sampled = Future() if failed else self._executor.sample_tokens()
+        except Exception as error:
+            forward, sampled = Future(), Future()
+            forward.set_exception(error)
+        return _Launched(scheduled, forward, sampled)
+
+    def _finish(self, launched: _Launched) -> list[EngineCoreOutput]:
+        """Take a step's result; it is the oldest one."""
+        scheduled, result = launched.scheduled, _NOTHING
+        try:
+            if launched.forward is not None and launched.sampled is not None:
+                launched.forward.result()
+                result = launched.sampled.result()
         except EngineDeadError:
             raise
         except Exception as error:  # the step border: its requests end, all others go on
             _log.exception("step %d failed", scheduled.step)
+            self._settling = True
             self._check_workers_listen(scheduled, error)
             self._drain_aborts()
             message = str(error) if isinstance(error, CorefwError) else _STEP_FAILED
@@ -224,14 +288,6 @@ class EngineCore:
         self._num_untold = 0 if scheduled.total_num_scheduled_tokens else self._num_untold + 1
         if self._num_untold >= _MAX_UNTOLD:
             raise EngineDeadError(f"the workers failed {_MAX_UNTOLD} times in a row with nothing to compute") from error
-
-    def _execute(self, scheduled: SchedulerOutput) -> ModelRunnerOutput:
-        if not _tells_something(scheduled):
-            return ModelRunnerOutput(request_ids=[], sampled_token_ids=[])
-        forward = self._executor.execute_model(scheduled)
-        # Grammar bitmasks are computed here, while the device works.
-        forward.result()
-        return self._executor.sample_tokens().result()
 
     def _drain_aborts(self) -> None:
         while not self._aborts.empty():
@@ -255,6 +311,23 @@ class EngineCore:
 
     def _describe_plugins(self) -> Any:
         return msgspec.to_builtins(describe(self._plugins, Process.ENGINE_CORE))
+
+
+def _max_in_flight(config: EngineConfig, scheduler: type[Scheduler]) -> int:
+    """Steps that may be on their way at once.
+
+    Raises:
+        ConfigError: async scheduling was asked for, and this scheduler can't.
+    """
+    if config.max_batches_in_flight == 1 or scheduler.schedules_ahead:
+        return config.max_batches_in_flight
+    if config.scheduler.async_scheduling:
+        raise ConfigError(
+            f"--async-scheduling: scheduler {config.scheduler.scheduler!r} can't put a step together before the one "
+            "before it is done (it doesn't declare schedules_ahead); leave the flag out, or take another scheduler"
+        )
+    _log.warning("scheduler %s makes one step at a time: pipeline stages wait for one another", scheduler.name)
+    return 1
 
 
 def _tells_something(scheduled: SchedulerOutput) -> bool:

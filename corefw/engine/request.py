@@ -59,6 +59,10 @@ class Request:
         num_computed_tokens: leading tokens whose KV lies in the request's blocks.
         num_prompt_tokens: tokens of the prompt.
         num_prior_tokens: output tokens that were produced elsewhere and are never sent out again.
+        num_in_flight_tokens: tokens behind the computed ones that steps on their way compute; not counted where
+            only one step is on its way at a time.
+        num_placeholders: output tokens that those steps will bring and that the next one takes as given.
+        num_told_tokens: leading tokens that every pipeline stage knows; counted only with several stages.
         num_cached_tokens: prompt tokens found in the prefix cache at the first admission; None before it.
         block_hashes: chained hashes of the leading full hash blocks, as far as they were needed.
         num_slots: tokens that its blocks have room for, and
@@ -80,9 +84,12 @@ class Request:
         "next_block_end",
         "num_cached_tokens",
         "num_computed_tokens",
+        "num_in_flight_tokens",
+        "num_placeholders",
         "num_prior_tokens",
         "num_prompt_tokens",
         "num_slots",
+        "num_told_tokens",
         "params",
         "priority",
         "prompt_embeds",
@@ -110,6 +117,9 @@ class Request:
         self.num_prompt_tokens = len(raw.prompt_ids)
         self.num_prior_tokens = len(raw.prior_output_ids)
         self.num_computed_tokens = 0
+        self.num_in_flight_tokens = 0
+        self.num_placeholders = 0
+        self.num_told_tokens = 0
         self.num_cached_tokens: int | None = None
         self.block_hashes: list[bytes] = []
         self.num_slots = 0

@@ -93,6 +93,7 @@ def resolve_config(
             for name in ("load", "cache", "kv_transfer", "scheduler", "parallel", "compilation", "frontend")
         },
     )
+    _check_steps_ahead(config)
     return _with_fingerprint(config, plugins)
 
 
@@ -202,6 +203,23 @@ def _check_parallel(parallel: ParallelConfig, interactive: bool) -> None:
     size, rank = parallel.data_parallel_size, parallel.data_parallel_rank
     if rank is not None and rank >= size:
         raise ConfigError(f"--data-parallel-rank {rank} isn't one of --data-parallel-size {size}; they count from 0")
+
+
+def _check_steps_ahead(config: EngineConfig) -> None:
+    """What can't be done while another step is on its way."""
+    if not config.scheduler.async_scheduling:
+        return
+    stages = config.parallel.pipeline_parallel_size
+    if stages > 1:
+        raise ConfigError(
+            f"--async-scheduling takes a token as given before the first of --pipeline-parallel-size {stages} stages "
+            "can have it; leave it out: stages keep several steps on their way anyhow"
+        )
+    if config.kv_transfer.kv_connector is not None:
+        raise ConfigError(
+            "--async-scheduling puts a step together before it is known what --kv-connector loaded in the one before; "
+            "leave one of them out"
+        )
 
 
 def _check_context(model: ModelConfig, info: ModelInfo) -> None:

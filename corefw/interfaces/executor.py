@@ -64,7 +64,11 @@ class Executor(ABC):
 
     @abstractmethod
     def sample_tokens(self) -> Future[ModelRunnerOutput]:
-        """Finish the step started last."""
+        """Finish the step started last. Returns at once where the device allows; not called where that step has failed.
+
+        Further steps may be started before the result is there: up to ``config.max_batches_in_flight`` are on their
+        way at once, and finish in the order of their start.
+        """
 
     @abstractmethod
     def collective_rpc(self, method: str, *args: Any) -> list[Any]:

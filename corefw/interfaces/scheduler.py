@@ -119,10 +119,15 @@ class SchedulerStrategy(QueueOrder, VictimChoice, Admission, ChunkBudget):
 
 
 class Scheduler(ABC):
-    """Decides each step (group ``corefw.schedulers``). Used by one thread; knows no tensors."""
+    """Decides each step (group ``corefw.schedulers``). Used by one thread; knows no tensors.
+
+    One whose class sets ``schedules_ahead`` is asked for up to ``config.max_batches_in_flight`` steps before the first
+    of them is done; ``update`` and ``fail_step`` then come in the order of the steps.
+    """
 
     name: ClassVar[str]
     api_version: ClassVar[int] = 1
+    schedules_ahead: ClassVar[bool] = False
 
     @abstractmethod
     def __init__(

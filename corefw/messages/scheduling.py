@@ -42,14 +42,18 @@ class CachedRequests(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         request_ids: ids, in the scheduler's running order.
         num_computed_tokens: position at which this step starts, a request.
-        num_output_tokens: output tokens that the scheduler knows of, a request (the worker's own must agree).
+        num_output_tokens: output tokens that the scheduler knows of, or counts on as steps before this one bring them,
+            a request (the worker's own must agree).
         new_block_ids: a request: one list a KV-cache group of blocks to append.
+        new_token_ids: a request: its output tokens since its last step, for pipeline stages that didn't sample them;
+            empty without such stages.
     """
 
     request_ids: list[str]
     num_computed_tokens: list[int]
     num_output_tokens: list[int]
     new_block_ids: list[list[list[int]]]
+    new_token_ids: list[list[int]] = []
 
 
 class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,7 +49,7 @@ class KVCacheManager:
         registry: finds each spec's plugin.
         num_blocks: of the pool, the null block included.
         hasher: makes the requests' hash chains; None switches prefix caching off.
-        max_step_tokens: tokens of a step at most.
+        max_step_tokens: tokens of all steps that are on their way at once, at most.
         listeners: told what the prefix cache does.
         eviction: chooses which cached block is reused; None: the one unused for longest.
 
@@ -138,7 +138,7 @@ class KVCacheManager:
         """Make room for the request's next tokens.
 
         Args:
-            request: its ``num_computed_tokens`` are where the new tokens start (behind the hit, if there is one).
+            request: the new tokens start behind its computed ones and those in flight (or behind the hit).
             num_new_tokens: tokens to compute.
             hit: what a request that starts has already, in the cache or in blocks of its own.
 
@@ -147,7 +147,7 @@ class KVCacheManager:
             None, with nothing changed but blocks given back that no later token reads, if there aren't enough free
             blocks.
         """
-        start = hit.num_computed_tokens if hit else request.num_computed_tokens
+        start = hit.num_computed_tokens if hit else request.num_computed_tokens + request.num_in_flight_tokens
         num_tokens = start + num_new_tokens
         if num_tokens <= request.num_slots:
             return self._no_new_blocks

@@ -163,7 +163,7 @@ def _fit_length(
 ) -> tuple[int, tuple[Decision, ...]]:
     """The context length, shortened to what one request alone can hold, unless the user insists on it."""
 
-    max_step_tokens = config.scheduler.max_num_batched_tokens
+    max_step_tokens = config.max_in_flight_tokens
 
     def wanted_blocks(num_tokens: int) -> int:
         return sum(

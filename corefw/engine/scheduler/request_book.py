@@ -19,6 +19,7 @@ from corefw.engine.request import Request, RequestStatus
 from corefw.engine.scheduler.blocking import BlockedRequests, Blocker
 from corefw.engine.scheduler.counters import Counters
 from corefw.engine.scheduler.embeds import check_embeds
+from corefw.engine.scheduler.in_flight import StepsInFlight
 from corefw.engine.scheduler.intake import check_request
 from corefw.engine.scheduler.news import news_of
 from corefw.engine.scheduler.observers import observers_of
@@ -62,6 +63,9 @@ class RequestBook(Scheduler):
         self._max_model_len = plan.max_model_len
         self._vocab_size = config.model_info.vocab_size
         self._strategy = choose_strategies(config.scheduler, plugins)
+        self._max_in_flight = config.max_batches_in_flight
+        self._is_async = config.scheduler.async_scheduling
+        self._num_stages = config.parallel.pipeline_parallel_size
         self._max_active = config.scheduler.max_num_active_seqs or config.scheduler.max_num_seqs
         self._events = KVEventRecorder() if config.cache.kv_events else None
         extensions = collect_cache_plugins(plugins, prefix_caching=config.cache.enable_prefix_caching)
@@ -70,10 +74,11 @@ class RequestBook(Scheduler):
             SpecRegistry.from_plugins(plugins),
             plan.num_blocks,
             _make_hasher(config, plan.block_size, extensions.key_sources),
-            max_step_tokens=config.scheduler.max_num_batched_tokens,
+            max_step_tokens=config.max_in_flight_tokens,
             listeners=(*((self._events,) if self._events else ()), *extensions.listeners),
             eviction=extensions.eviction,
         )
+        self._in_flight = StepsInFlight(self._kv.pool)
         self._leases = Leases(extensions.lessors, self._kv.pool) if extensions.lessors else None
         self._transfers = make_transfers(config, plan, [spec.block_size for spec in group_specs], self._kv, plugins)
         self._num_watermark_blocks = int(config.scheduler.watermark * (plan.num_blocks - 1))
@@ -89,6 +94,8 @@ class RequestBook(Scheduler):
         self._finished_ids: list[str] = []
         self._pending_outputs: list[EngineCoreOutput] = []
         self._step = 0
+        # Steps up to this one were launched before a failure was known.
+        self._last_doubtful_step = 0
         self._counters = Counters()
 
     # Requests come and go.
@@ -168,11 +175,18 @@ class RequestBook(Scheduler):
         extra = self._transfers.ended(request, reason) if self._transfers is not None else NO_EXTRA
         if self._leases is not None and request.num_slots:
             self._leases.offer(RequestView(request, self._kv), reason, self._kv.held_blocks(request))
-        self._kv.free(request)
+        self._free(request)
         self._any_ended = True
         del self._requests[request.request_id]
         self._finished_ids.append(request.request_id)
         return extra
+
+    def _free(self, request: Request) -> None:
+        """Take a running request's blocks from it; what is in flight of it is stale."""
+        if request.num_in_flight_tokens:
+            self._in_flight.leave(request, self._kv.held_blocks(request))
+            request.num_in_flight_tokens = request.num_placeholders = 0
+        self._kv.free(request)
 
     def _fail_alone(self, request: Request) -> None:
         """End a request that has the whole pool to itself and still not enough."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from corefw.engine.kv_cache.manager import PrefixHit
 from corefw.engine.kv_transfer.loads import Load
@@ -20,9 +20,6 @@ from corefw.engine.scheduler.stopping import Stop, check_stop
 from corefw.messages.outputs import EngineCoreOutput, ErrorKind, FinishReason, ModelRunnerOutput
 from corefw.messages.scheduling import SchedulerOutput
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["DefaultScheduler"]
 
 _NOT_LOADED = "the KV cache of this request could not be loaded from where it was kept; send it again"
@@ -32,6 +29,7 @@ class DefaultScheduler(RequestBook):
     """Running requests first, then admissions; preemption when blocks run out."""
 
     name: ClassVar[str] = "default"
+    schedules_ahead: ClassVar[bool] = True
 
     # A step.
 
@@ -43,13 +41,16 @@ class DefaultScheduler(RequestBook):
             self._waiting.add(request)
         num_eligible = min(len(self._running) + len(self._waiting), self._max_active)
         max_share = share_limit(self._limits, num_eligible)
-        step = StepBuilder(self._limits.max_num_batched_tokens, self._num_groups, max_share)
+        # Pipeline stages are busy at the same time only where each step leaves requests for those behind it.
+        max_rows = -(-num_eligible // self._num_stages) if self._num_stages > 1 else None
+        step = StepBuilder(self._limits.max_num_batched_tokens, self._num_groups, max_share, max_rows)
         self._schedule_running(step)
-        if not step.preempted_ids:
+        if not (step.preempted_ids or step.is_short):
             self._admit_waiting(step)
         self._step += 1
         finished_ids, self._finished_ids = self._finished_ids, []
-        scheduled = step.build(self._step, finished_ids)
+        scheduled = step.build(self._step, finished_ids, tells_tokens=self._num_stages > 1)
+        self._launch(step.requests, scheduled)
         self._counters.count_step(scheduled.total_num_scheduled_tokens)
         if self._observers:
             show_step(self._observers, scheduled, self.stats())
@@ -57,18 +58,47 @@ class DefaultScheduler(RequestBook):
 
     def _schedule_running(self, step: StepBuilder) -> None:
         index, running, allocate_slots = 0, self._running, self._kv.allocate_slots
-        while index < len(running) and step.token_budget > 0:
+        while index < len(running) and step.token_budget > 0 and step.num_free_rows > 0:
             request = running[index]
             num_tokens = len(request.token_ids) - request.num_computed_tokens
+            if request.num_in_flight_tokens:
+                num_tokens += request.num_placeholders - request.num_in_flight_tokens
+                if num_tokens < 1 or self._ends_in_flight(request):
+                    index += 1
+                    continue
             if num_tokens > 1:
                 num_tokens = self._chunk(request, num_tokens, step)
             while (new_block_ids := allocate_slots(request, num_tokens)) is None:
+                if self._in_flight.holds_blocks:  # nobody has to give way for what comes free by itself
+                    step.is_short = True
+                    index += 1
+                    break
                 index -= self._make_room(request, step)
                 if request.status is not RequestStatus.RUNNING:
                     break
             else:
                 step.go_on(request, num_tokens, new_block_ids)
                 index += 1
+
+    def _ends_in_flight(self, request: Request) -> bool:
+        """Whether tokens on their way end the output, whatever they are: another one would be thrown away."""
+        num_tokens, max_tokens = len(request.token_ids) + request.num_placeholders, request.params.max_tokens
+        if request.num_placeholders == 0:
+            return False
+        at_limit = max_tokens is not None and num_tokens - request.num_prompt_tokens >= max_tokens
+        return at_limit or num_tokens >= self._max_model_len
+
+    def _launch(self, requests: dict[str, Request], scheduled: SchedulerOutput) -> None:
+        """Count a step as being on its way, where another one is put together before it lands."""
+        self._in_flight.launch(self._step, requests)
+        if self._max_in_flight == 1:
+            return
+        for request_id, num_tokens in scheduled.num_scheduled_tokens.items():
+            request = requests[request_id]
+            request.num_in_flight_tokens += num_tokens
+            num_ordered = request.num_computed_tokens + request.num_in_flight_tokens
+            if self._is_async and num_ordered == len(request.token_ids) + request.num_placeholders:
+                request.num_placeholders += 1
 
     def _make_room(self, request: Request, step: StepBuilder) -> int:
         """Preempt one running request, perhaps this one. Returns how many (0 or 1) before it left the running list."""
@@ -80,7 +110,7 @@ class DefaultScheduler(RequestBook):
             return 0
         victim = self._running.pop(self._strategy.victim(self._running))
         had_share = step.take_back(victim)
-        self._kv.free(victim)
+        self._free(victim)
         victim.move_to(RequestStatus.PREEMPTED)
         victim.num_computed_tokens = 0
         self._counters.num_preemptions += 1
@@ -106,7 +136,7 @@ class DefaultScheduler(RequestBook):
         # Blocks that prefills on their way will still want.
         growing = self._running if self._transfers is None else [*self._running, *self._transfers.holders()]
         num_reserved = sum(self._kv.num_blocks_to_come(request) for request in growing)
-        while step.token_budget > 0 and len(self._running) < self._max_active:
+        while step.token_budget > 0 and step.num_free_rows > 0 and len(self._running) < self._max_active:
             request = self._waiting.peek()
             if request is None or self._strategy.may_admit(request, len(self._running)) is not None:
                 return
@@ -198,7 +228,7 @@ class DefaultScheduler(RequestBook):
             outputs += [failed for load in self._transfers.take(result.transfers) if (failed := self._lose(load))]
         rows = {request_id: row for row, request_id in enumerate(result.request_ids)}
         logprobs = LogprobsByRow(result.logprobs, result.full_logprobs)
-        for request, num_tokens in self._still_running(scheduled):
+        for request, num_tokens in self._landed(scheduled):
             row = rows.get(request.request_id, -1)
             sampled = result.sampled_token_ids[row] if row >= 0 else []
             refusal = result.refused.get(request.request_id) if result.refused else None
@@ -239,6 +269,9 @@ class DefaultScheduler(RequestBook):
     def _advance(self, request: Request, num_tokens: int, num_sampled: int) -> str | None:
         """Count a step's tokens as computed. An error when the worker sampled where it shouldn't have, or didn't."""
         request.num_computed_tokens += num_tokens
+        if request.num_in_flight_tokens:
+            request.num_in_flight_tokens -= num_tokens
+            request.num_placeholders -= self._is_async and num_sampled > 0
         is_due = request.num_computed_tokens == len(request.token_ids)
         if (num_sampled > 0) != is_due:
             expected = "one was due" if is_due else "known tokens were still to be computed"
@@ -279,17 +312,39 @@ class DefaultScheduler(RequestBook):
 
     def fail_step(self, scheduled: SchedulerOutput, error: str) -> list[EngineCoreOutput]:
         outputs = self._take_pending()
-        for request, _ in self._still_running(scheduled):
-            outputs.append(self._finish(request, FinishReason.ERROR, error=error))
+        # Steps that were on their way when one failed can fail for its sake: the worker isn't where they left off.
+        is_aftermath = scheduled.step <= self._last_doubtful_step
+        for request, _ in self._landed(scheduled):
+            if is_aftermath:
+                self._start_over(request)
+            else:
+                outputs.append(self._finish(request, FinishReason.ERROR, error=error))
         self._drop_ended()
+        if not is_aftermath:
+            self._last_doubtful_step = self._in_flight.last_step
         # The worker may have failed before it forgot these; to be told twice doesn't hurt it.
         again = [*scheduled.finished_request_ids, *scheduled.preempted_request_ids]
-        self._finished_ids = list(dict.fromkeys([*self._finished_ids, *again]))
+        told = dict.fromkeys([*self._finished_ids, *again])
+        self._finished_ids = [request_id for request_id in told if not self._runs(request_id)]
         return outputs
 
-    def _still_running(self, scheduled: SchedulerOutput) -> Iterator[tuple[Request, int]]:
-        """The step's requests with their tokens, without those that ended while it ran."""
-        requests, running = self._requests, RequestStatus.RUNNING
+    def _runs(self, request_id: str) -> bool:
+        """Whether the worker has got the id anew since then."""
+        request = self._requests.get(request_id)
+        return request is not None and request.status is RequestStatus.RUNNING
+
+    def _start_over(self, request: Request) -> None:
+        """Let a running request be computed anew, by a worker that gets it anew."""
+        self._free(request)
+        request.num_computed_tokens = 0
+        request.move_to(RequestStatus.PREEMPTED)
+        self._waiting.put_back(request)
+        self._any_ended = True
+        self._finished_ids.append(request.request_id)
+
+    def _landed(self, scheduled: SchedulerOutput) -> Iterator[tuple[Request, int]]:
+        """The step's requests with their tokens, without those that ended or gave way while it ran."""
+        requests, running = self._in_flight.land(scheduled.step), RequestStatus.RUNNING
         for request_id, num_tokens in scheduled.num_scheduled_tokens.items():
             request = requests.get(request_id)
             if request is not None and request.status is running:

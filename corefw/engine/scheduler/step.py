@@ -18,7 +18,10 @@ class StepBuilder:
     Attributes:
         token_budget: tokens that are left.
         max_share: tokens that one request may have at most.
+        num_free_rows: requests that may still get a share.
         preempted_ids: requests that the worker has to forget.
+        is_short: a running request sits this step out until blocks come free.
+        requests: whoever has a share, by id.
     """
 
     __slots__ = (
@@ -27,15 +30,23 @@ class StepBuilder:
         "_held",
         "_num_groups",
         "_num_tokens",
+        "is_short",
         "max_share",
+        "num_free_rows",
         "preempted_ids",
+        "requests",
         "token_budget",
     )
 
-    def __init__(self, token_budget: int, num_groups: int, max_share: int | None = None) -> None:
+    def __init__(
+        self, token_budget: int, num_groups: int, max_share: int | None = None, max_rows: int | None = None
+    ) -> None:
         self.token_budget = token_budget
         self.max_share = token_budget if max_share is None else max_share
+        self.num_free_rows = token_budget if max_rows is None else max_rows
         self.preempted_ids: list[str] = []
+        self.is_short = False
+        self.requests: dict[str, Request] = {}
         self._num_groups = num_groups
         self._num_tokens: dict[str, int] = {}
         # Requests that the worker holds, and those that it doesn't with all their blocks.
@@ -47,18 +58,22 @@ class StepBuilder:
         """Give a request that the worker holds its share."""
         request_id = request.request_id
         self._num_tokens[request_id] = num_tokens
+        self.requests[request_id] = request
         self._held[request_id] = request, new_block_ids
         if any(new_block_ids):
             self._fresh_blocks[request_id] = new_block_ids
         self.token_budget -= num_tokens
+        self.num_free_rows -= 1
 
     def begin(self, request: Request, num_tokens: int, new_block_ids: BlockIds, block_ids: BlockIds) -> None:
         """Give a request that the worker doesn't hold its share; ``block_ids`` are all its blocks."""
         request_id = request.request_id
         self._num_tokens[request_id] = num_tokens
+        self.requests[request_id] = request
         self._all_blocks[request_id] = request, block_ids
         self._fresh_blocks[request_id] = new_block_ids
         self.token_budget -= num_tokens
+        self.num_free_rows -= 1
 
     def load(self, request: Request, new_block_ids: BlockIds) -> None:
         """Let the worker clear a request's new blocks; they are filled while it waits."""
@@ -71,17 +86,29 @@ class StepBuilder:
         num_tokens = self._num_tokens.pop(request_id, None)
         if num_tokens is None:
             return False
-        del self._held[request_id]  # a request that begins is never preempted: admissions come last
+        del (
+            self._held[request_id],
+            self.requests[request_id],
+        )  # a request that begins is never preempted: admissions come last
         self._fresh_blocks.pop(request_id, None)
         self.token_budget += num_tokens
+        self.num_free_rows += 1
         return True
 
-    def build(self, step: int, finished_ids: list[str]) -> SchedulerOutput:
-        """The step as the executor gets it."""
+    def build(self, step: int, finished_ids: list[str], *, tells_tokens: bool = False) -> SchedulerOutput:
+        """The step as the executor gets it.
+
+        Args:
+            step: its number.
+            finished_ids: requests that the worker has to forget for good.
+            tells_tokens: there are pipeline stages that have to be told what others sampled.
+        """
         return SchedulerOutput(
             step=step,
             new_requests=[_new_request(request, block_ids) for request, block_ids in self._all_blocks.values()],
-            cached_requests=_cached_requests(self._held),
+            cached_requests=_cached_requests(
+                self._held, _new_tokens(self.requests, self._held) if tells_tokens else []
+            ),
             num_scheduled_tokens=self._num_tokens,
             total_num_scheduled_tokens=sum(self._num_tokens.values()),
             finished_request_ids=finished_ids,
@@ -112,11 +139,22 @@ def _new_request(request: Request, block_ids: BlockIds) -> NewRequest:
     )
 
 
-def _cached_requests(held: dict[str, tuple[Request, BlockIds]]) -> CachedRequests:
+def _new_tokens(requests: dict[str, Request], held: dict[str, tuple[Request, BlockIds]]) -> list[list[int]]:
+    """The output tokens that stages don't know yet, of the requests that they hold; those that begin tell all."""
+    new_token_ids = [request.token_ids[request.num_told_tokens :] for request, _ in held.values()]
+    for request in requests.values():
+        request.num_told_tokens = len(request.token_ids)
+    return new_token_ids
+
+
+def _cached_requests(held: dict[str, tuple[Request, BlockIds]], new_token_ids: list[list[int]]) -> CachedRequests:
     shares = held.values()
     return CachedRequests(
         request_ids=list(held),
-        num_computed_tokens=[request.num_computed_tokens for request, _ in shares],
-        num_output_tokens=[len(request.token_ids) - request.num_prompt_tokens for request, _ in shares],
+        num_computed_tokens=[request.num_computed_tokens + request.num_in_flight_tokens for request, _ in shares],
+        num_output_tokens=[
+            len(request.token_ids) + request.num_placeholders - request.num_prompt_tokens for request, _ in shares
+        ],
         new_block_ids=[new_block_ids for _, new_block_ids in shares],
+        new_token_ids=new_token_ids,
     )

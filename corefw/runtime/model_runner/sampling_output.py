@@ -48,7 +48,11 @@ class SamplingOutput:
         logits: torch.Tensor | None,
         prompt_logprobs: dict[str, PromptLogprobs],
     ) -> ModelRunnerOutput:
-        """Sample, append each token to its request's row, and report. A failed row gets no token."""
+        """Sample, append each token to its request's row, and report.
+
+        A failed row gets no token, and its request is about to end. The batch counts one all the same: a step that is
+        on its way already may go on from there.
+        """
         request_ids = [batch.request_ids[row] for row in inputs.rows]
         errors = {name: error for name in request_ids if (error := self._processors.failed.get(name)) is not None}
         sampled: list[list[int]] = [[] for _ in request_ids]
@@ -59,7 +63,7 @@ class SamplingOutput:
         failed = result.failed.cpu().numpy()
         failed |= np.array([request_ids[index] in errors for index in inputs.sampled], dtype=np.bool_)
         token_ids = result.token_ids.cpu().numpy()
-        batch.append_tokens(rows[~failed], token_ids[~failed])
+        batch.append_tokens(rows, np.where(failed, 0, token_ids))
         for index, token_id in zip(inputs.sampled[~failed].tolist(), token_ids[~failed].tolist(), strict=True):
             sampled[index] = [token_id]
         emptied = np.zeros_like(failed) if result.emptied is None else result.emptied.cpu().numpy()
@@ -67,7 +71,7 @@ class SamplingOutput:
         for place in np.flatnonzero(failed).tolist():
             name = request_ids[inputs.sampled[place]]
             if emptied[place] and place not in result.errors and name not in errors:
-                refused[name] = _EMPTIED.format(len(_output_ids(batch, int(rows[place]))))
+                refused[name] = _EMPTIED.format(len(_output_ids(batch, int(rows[place]))) - 1)
             else:
                 errors.setdefault(name, result.errors.get(place, _FAILED))
         return ModelRunnerOutput(

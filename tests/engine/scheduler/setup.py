@@ -64,7 +64,11 @@ class OneStrategy:
 
 
 def make_config(
-    *, scheduler: SchedulerConfig | None = None, cache: CacheConfig | None = None, max_model_len: int | None = None
+    *,
+    scheduler: SchedulerConfig | None = None,
+    cache: CacheConfig | None = None,
+    max_model_len: int | None = None,
+    num_stages: int = 1,
 ) -> EngineConfig:
     files = ModelFiles(reference="tiny", source="local", root="/", weights=())
     info = ModelInfo(
@@ -82,7 +86,7 @@ def make_config(
         load=LoadConfig(),
         cache=cache or CacheConfig(),
         scheduler=scheduler or SchedulerConfig(),
-        parallel=ParallelConfig(),
+        parallel=ParallelConfig(pipeline_parallel_size=num_stages),
         compilation=CompilationConfig(),
         plugins=PluginConfig(),
         frontend=FrontendConfig(),
@@ -108,6 +112,7 @@ def make_scheduler(
     specs: Sequence[KVCacheSpec] = (),
     kv_events: bool = False,
     hash_algo: str = "sha256",
+    num_stages: int = 1,
     **limits: object,
 ) -> DefaultScheduler:
     config = make_config(
@@ -115,6 +120,7 @@ def make_scheduler(
         cache=CacheConfig(
             enable_prefix_caching=prefix_caching, kv_events=kv_events, prefix_caching_hash_algo=hash_algo
         ),
+        num_stages=num_stages,
     )
     specs = specs or [make_spec()]
     plan = RuntimePlan(

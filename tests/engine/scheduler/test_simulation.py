@@ -80,6 +80,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         watermark=st.sampled_from([0.0, 0.0, 0.3]),
         must_fit=st.sampled_from([True, True, False]),
         num_idle=st.integers(0, 1),
+        ahead=st.just({}),
     )
     def start(
         self,
@@ -95,10 +96,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         watermark: float,
         must_fit: bool,
         num_idle: int,
+        ahead: dict[str, int],
     ) -> None:
         budget = max_num_batched_tokens if chunked else 30
         groups = LAYOUTS[layout]
-        num_blocks = 1 + blocks_of_one(groups, budget) + num_spare_blocks
+        self.depth = 2 if "async_scheduling" in ahead else ahead.get("num_stages", 1)
+        num_blocks = 1 + blocks_of_one(groups, budget * self.depth) + num_spare_blocks
         threshold = threshold if chunked else 0
         self.max_active = max(1, max_num_seqs - num_idle)
         self.scheduler = make_scheduler(
@@ -115,6 +118,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             adaptive_long_prefill_threshold=adaptive and threshold > 0,
             watermark=watermark,
             full_sequence_must_fit=must_fit,
+            **ahead,  # type: ignore[arg-type]
         )
         self.worker = SimulatedWorker(num_blocks, max_num_seqs, budget, groups)
         self.requests: dict[str, EngineCoreRequest] = {}

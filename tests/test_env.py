@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from corefw import env
+from corefw.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def resolve_config(
             *((item.what, item.chosen, item.why) for item in selections),
             *changes,
             ("dtype", dtype, dtype_reason),
+            *_rank_decisions(_section(ParallelConfig, sections["parallel"])),
             *_plugin_setting_decisions(args),
         ),
         plugin_settings=plugin_settings,
@@ -220,6 +221,17 @@ def _check_steps_ahead(config: EngineConfig) -> None:
             "--async-scheduling puts a step together before it is known what --kv-connector loaded in the one before; "
             "leave one of them out"
         )
+
+
+def _rank_decisions(parallel: ParallelConfig) -> tuple[tuple[str, str, str], ...]:
+    if parallel.executor == "uni":
+        return ()
+    sizes = (
+        ("tensor", parallel.tensor_parallel_size),
+        ("pipeline", parallel.pipeline_parallel_size),
+    )
+    axes = " x ".join(f"{name} {size}" for name, size in sizes if size > 1) or "one"
+    return (("ranks", str(parallel.grid.replica_size), f"{axes}, run by executor {parallel.executor}"),)
 
 
 def _check_context(model: ModelConfig, info: ModelInfo) -> None:

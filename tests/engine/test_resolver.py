@@ -136,6 +136,12 @@ def test_a_proposal_changes_a_default_and_keeps_its_reason() -> None:
     assert ("scheduler.max_num_seqs", "7", "seven is right here") in config.decisions
 
 
+def test_several_ranks_are_told_with_their_executor() -> None:
+    decisions = resolve(tensor_parallel_size=2, pipeline_parallel_size=3).decisions
+    assert ("ranks", "6", "tensor 2 x pipeline 3, run by executor mp") in decisions
+    assert "ranks" not in {what for what, _, _ in resolve().decisions}
+
+
 def test_what_the_user_set_beats_a_proposal() -> None:
     assert resolve(max_num_seqs=3).scheduler.max_num_seqs == 3
 

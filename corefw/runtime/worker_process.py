@@ -62,6 +62,8 @@ def run_worker(control: socket.socket, commands: str, answers: str) -> int:
     codec: Codec[Command] = Codec(Command)  # type: ignore[arg-type]  # a union is no type
     reader = BroadcastReader(QueueFds.from_text(commands), codec.decode, [control.fileno()])
     writer = BroadcastWriter(QueueFds.from_text(answers), [control.fileno()])
+    grid = message.config.parallel.grid.replica
+    _log.info("rank %d of %d has loaded the model", message.rank, grid.world_size)
     channel.send(WorkerReady())
     try:
         _serve(CommandServer(worker, is_output_rank=message.is_output_rank), reader, writer)

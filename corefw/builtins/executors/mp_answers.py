@@ -17,7 +17,6 @@ __all__ = ["AnswerBox", "Liveness", "PendingAnswers"]
 
 _T = TypeVar("_T")
 
-# When one rank has failed in a step the others have so long to finish it: they may wait for it in an operation.
 _STRAGGLER_S = 10.0
 # How long after a rank's complaint about the others the kernel may still take to report which of them has died.
 _LAST_WORDS_S = 1.0
@@ -111,9 +110,18 @@ class AnswerBox:
         queues: one a rank.
         decode: makes an answer of frames.
         liveness: of the workers.
+        straggler_s: when one rank has failed in a step the others have so long to finish it: they may wait for it.
     """
 
-    def __init__(self, queues: Sequence[QueueFds], decode: Callable[..., Answer], liveness: Liveness) -> None:
+    def __init__(
+        self,
+        queues: Sequence[QueueFds],
+        decode: Callable[..., Answer],
+        liveness: Liveness,
+        *,
+        straggler_s: float = _STRAGGLER_S,
+    ) -> None:
+        self._straggler_s = straggler_s
         self._filled = [queue.filled[0] for queue in queues]
         self._readers = [BroadcastReader(queue, decode, [liveness.failed_fd]) for queue in queues]
         self._liveness = liveness
@@ -166,7 +174,7 @@ class AnswerBox:
         spin_until = time.monotonic() + SPIN_S
         while missing := self._take(pending):
             if deadline is None and pending.is_step and pending.failures():
-                deadline = time.monotonic() + _STRAGGLER_S
+                deadline = time.monotonic() + self._straggler_s
             if deadline is not None and time.monotonic() >= deadline:
                 self._give_up(pending, missing)
             if time.monotonic() >= spin_until:

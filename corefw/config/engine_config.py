@@ -290,9 +290,7 @@ class ServerConfig(Section):
     max_prompts: int = option(2048, "prompts in one completions request", low=1, high=2**20)
     shutdown_timeout: float = option(30.0, "seconds that running requests get to finish on SIGTERM", high=_WEEK_S)
     restart_engine: bool = option(True, "start an engine that died again; requests then go on where they stopped")
-    max_engine_restarts: int = option(
-        5, "restarts in a row that may bring no progress before the server ends", low=1, high=2**31
-    )
+    max_engine_restarts: int = option(5, "restarts in a row that may bring no progress", low=1, high=2**31)
     sse_keep_alive: float = option(
         15.0, "seconds without an event after which a stream gets a comment, so that nobody cuts it; 0: never", high=_WEEK_S
     )

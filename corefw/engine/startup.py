@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import socket
-import struct
-import traceback
-from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from corefw.config.engine_config import EngineConfig
 from corefw.config.runtime_plan import RuntimePlan
-from corefw.errors import ConfigError, CorefwError, EngineStartError, PluginError
-from corefw.messages.codec import Codec
+from corefw.messages.control_channel import Channel, StartFailed
 
 __all__ = ["Addresses", "AddressesWanted", "Channel", "Configure", "ControlChannel", "Progress", "Ready", "StartFailed"]
-
-_LENGTH = struct.Struct("<I")
 
 
 class Configure(msgspec.Struct, frozen=True, kw_only=True, tag="configure"):
@@ -64,73 +58,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     plan: RuntimePlan
 
 
-class StartFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """From the core: it could not start and exits."""
-
-    kind: str
-    message: str
-    details: str
-
-    @classmethod
-    def from_exception(cls, error: Exception) -> StartFailed:
-        """Describe what was raised; corefw's own errors speak for themselves, others get their type's name."""
-        message = str(error) if isinstance(error, CorefwError) else f"{type(error).__name__}: {error}"
-        details = "".join(traceback.format_exception(error))
-        return cls(kind=_kind(error), message=message, details=details)
-
-    def to_exception(self) -> EngineStartError:
-        """What the front end raises."""
-        return EngineStartError(self.message, details=self.details, kind=self.kind)
-
-
-def _kind(error: Exception) -> str:
-    if isinstance(error, EngineStartError):
-        return error.kind
-    return "config" if isinstance(error, ConfigError) else "plugin" if isinstance(error, PluginError) else "engine"
-
-
-T = TypeVar("T")
 StartupMessage = Configure | AddressesWanted | Addresses | Progress | Ready | StartFailed
-
-
-class Channel(Generic[T]):
-    """Length-prefixed messages over a stream socket. Blocking; one thread at each end.
-
-    Args:
-        stream: connected.
-        messages: their type; may be a union of tagged structs.
-    """
-
-    def __init__(self, stream: socket.socket, messages: Any) -> None:
-        self._stream = stream
-        self._codec: Codec[T] = Codec(messages)
-
-    def send(self, message: T) -> None:
-        """Send a message whole.
-
-        Raises:
-            OSError: the other end has gone.
-        """
-        payload = self._codec.encode(message)[0]
-        self._stream.sendall(_LENGTH.pack(len(payload)) + payload)
-
-    def receive(self) -> T | None:
-        """Wait for the next message; None when the other end has gone."""
-        header = self._read(_LENGTH.size)
-        payload = self._read(_LENGTH.unpack(header)[0]) if header is not None else None
-        return None if payload is None else self._codec.decode([payload])
-
-    def _read(self, num_bytes: int) -> bytes | None:
-        received = bytearray()
-        while len(received) < num_bytes:
-            try:
-                part = self._stream.recv(num_bytes - len(received))
-            except ConnectionError:
-                return None
-            if not part:
-                return None
-            received += part
-        return bytes(received)
 
 
 class ControlChannel(Channel[StartupMessage]):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import socket
 import struct
 import traceback
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from corefw.errors import ConfigError, CorefwError, EngineStartError, PluginError
 from corefw.messages.codec import Codec
 
-__all__ = ["ControlChannel", "StartFailed"]
+__all__ = ["Channel", "StartFailed"]
 
 T = TypeVar("T")
 
@@ -48,25 +48,25 @@ def _kind(error: Exception) -> str:
     return "config" if isinstance(error, ConfigError) else "plugin" if isinstance(error, PluginError) else "engine"
 
 
-class ControlChannel(Generic[T]):
+class Channel(Generic[T]):
     """Length-prefixed messages over a stream socket. Blocking; one thread at each end.
 
     Args:
-        stream: the socket.
-        message_type: of what is received, a union of structs with tags.
+        stream: connected.
+        messages: their type; may be a union of tagged structs.
     """
 
-    def __init__(self, stream: socket.socket, message_type: type[T]) -> None:
+    def __init__(self, stream: socket.socket, messages: Any) -> None:
         self._stream = stream
-        self._codec = Codec(message_type)
+        self._codec: Codec[T] = Codec(messages)
 
-    def send(self, message: object) -> None:
+    def send(self, message: T) -> None:
         """Send a message whole.
 
         Raises:
             OSError: the other end has gone.
         """
-        payload = self._codec.encode(message)[0]  # type: ignore[arg-type]  # what is sent may be of another union
+        payload = self._codec.encode(message)[0]
         self._stream.sendall(_LENGTH.pack(len(payload)) + payload)
 
     def receive(self) -> T | None:

@@ -11,7 +11,7 @@ import msgspec
 from corefw.errors import EngineDeadError
 from corefw.interfaces.platform import DeviceRuntime
 from corefw.messages.codec import Codec, Frame
-from corefw.messages.control_channel import ControlChannel, StartFailed
+from corefw.messages.control_channel import Channel, StartFailed
 from corefw.observability.logging import configure_logging, get_logger
 from corefw.runtime.distributed.broadcast_queue import BroadcastReader, BroadcastWriter, QueueFds
 from corefw.runtime.distributed.groups import RankGroups
@@ -48,7 +48,7 @@ def run_worker(control: socket.socket, commands: str, answers: str) -> int:
     Returns:
         The process's exit status: 0 after a stop, 1 when the start failed.
     """
-    channel: ControlChannel[StartMessage] = ControlChannel(control, StartMessage)  # type: ignore[arg-type]
+    channel: Channel[StartMessage] = Channel(control, StartMessage)
     message = channel.receive()
     if not isinstance(message, WorkerConfigure):
         return 1

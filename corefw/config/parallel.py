@@ -16,6 +16,9 @@ _MAX_RANKS = 65536
 class ParallelConfig(Section):
     """How the model is spread over ranks, and engines over replicas.
 
+    Attributes:
+        lockstep: each step of an engine is a step of all, whatever the model needs.
+
     A core's own has ``data_parallel_size`` 1, and where there are several engines its number in ``data_parallel_rank``.
     """
 
@@ -41,6 +44,8 @@ class ParallelConfig(Section):
     distributed_timeout_seconds: float = option(
         600, "how long ranks wait for one another, when they meet and in every operation", low=1, high=86400
     )
+
+    lockstep: bool = False
 
     @property
     def grid(self) -> RankGrid:

@@ -14,7 +14,7 @@ from corefw.observability.logging import get_logger
 
 if TYPE_CHECKING:
     from corefw.engine.core import EngineCore
-    from corefw.messages.control import UtilityCall
+    from corefw.messages.control import UtilityCall, WaveOrder
     from corefw.messages.request import EngineCoreRequest
 
 __all__ = ["CoreLoop"]
@@ -55,6 +55,10 @@ class CoreLoop:
     def call(self, call: UtilityCall) -> None:
         """Call the core by name; the answer is sent."""
         self._inbox.put(partial(self._answer, call))
+
+    def start_wave(self, order: WaveOrder) -> None:
+        """What engines that compute together are told; this one computes alone."""
+        del order
 
     def stop(self) -> None:
         """Let ``run`` return after the running step."""

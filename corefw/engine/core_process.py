@@ -116,8 +116,16 @@ class _Stages:
         self._control.send(Progress(stage=stage))
 
 
+def _loop(core: EngineCore, sockets: CoreSockets) -> CoreLoop:
+    if not core.in_lockstep:
+        return CoreLoop(core, sockets.send)
+    from corefw.engine.lockstep_loop import LockstepLoop
+
+    return LockstepLoop(core, sockets.send)
+
+
 def _serve(core: EngineCore, sockets: CoreSockets) -> int:
-    loop = CoreLoop(core, sockets.send)
+    loop = _loop(core, sockets)
     sockets.start_receiving(loop)
     try:
         loop.run()

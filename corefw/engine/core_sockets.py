@@ -11,7 +11,7 @@ import zmq
 
 from corefw.errors import CorefwError
 from corefw.messages.codec import Codec, Frame
-from corefw.messages.control import OutputKind, RequestKind, UtilityCall
+from corefw.messages.control import OutputKind, RequestKind, UtilityCall, WaveOrder
 from corefw.messages.outputs import EngineCoreOutput, EngineCoreOutputs
 from corefw.messages.request import EngineCoreRequest, PlainDict
 from corefw.observability.logging import get_logger
@@ -33,6 +33,7 @@ class RequestSink(Protocol):
     def reject(self, request_id: str, error: str) -> None: ...
     def abort(self, request_ids: Sequence[str]) -> None: ...
     def call(self, call: UtilityCall) -> None: ...
+    def start_wave(self, order: WaveOrder) -> None: ...
     def stop(self) -> None: ...
 
 
@@ -114,6 +115,7 @@ class RequestReceiver:
         self._request_ids = Codec(_RequestId)
         self._aborts = Codec(list[str])
         self._calls = Codec(UtilityCall)
+        self._orders = Codec(WaveOrder)
 
     def run(self) -> None:
         """The thread."""
@@ -133,6 +135,8 @@ class RequestReceiver:
                 self._sink.abort(self._aborts.decode(frames))
             case RequestKind.UTILITY:
                 self._sink.call(self._calls.decode(frames))
+            case RequestKind.START_WAVE:
+                self._sink.start_wave(self._orders.decode(frames))
             case RequestKind.SHUTDOWN:
                 self._sink.stop()
                 return False

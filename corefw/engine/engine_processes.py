@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from corefw.engine.process import CoreProcess
+from corefw.errors import ConfigError
 
 if TYPE_CHECKING:
     from corefw.config.device_ids import DeviceIds
@@ -44,9 +45,10 @@ class EngineProcesses:
             log_level, log_format: of the cores' records.
 
         Raises:
-            ConfigError: there are too few devices for so many engines.
+            ConfigError: there are too few devices for so many engines, or this model's can't be spread so.
             EngineStartError: a child has died, or no socket could be made.
         """
+        _check_lockstep(config)
         self._config = config
         num_engines = config.parallel.num_own_engines
         if num_engines == 1:
@@ -69,6 +71,8 @@ class EngineProcesses:
         Raises:
             EngineStartError: one could not start; the others are ended.
         """
+        if _in_lockstep(self._config):
+            policy = None  # the others wait for the dead one inside a step: all would have to start anew
         connecting = [asyncio.ensure_future(_connected(process, on_progress, policy)) for process in self._processes]
         try:
             clients = await asyncio.gather(*connecting)
@@ -105,8 +109,29 @@ async def _connected(
 def _config_of_one(config: EngineConfig, index: int | None) -> EngineConfig:
     """An engine is alone, as far as its core and its ranks are concerned."""
     rank = config.parallel.data_parallel_rank if index is None else index
-    alone = dataclasses.replace(config.parallel, data_parallel_size=1, data_parallel_rank=rank)
+    alone = dataclasses.replace(
+        config.parallel, data_parallel_size=1, data_parallel_rank=rank, lockstep=_in_lockstep(config)
+    )
     return dataclasses.replace(config, parallel=alone)
+
+
+def _in_lockstep(config: EngineConfig) -> bool:
+    wanted = config.parallel.lockstep or config.model_info.needs_lockstep
+    return wanted and config.parallel.num_own_engines > 1
+
+
+def _check_lockstep(config: EngineConfig) -> None:
+    if not (config.parallel.lockstep or config.model_info.needs_lockstep):
+        return
+    if config.parallel.data_parallel_rank is not None:
+        raise ConfigError(
+            "this model's engines compute together, which servers of their own can't; leave out --data-parallel-rank"
+        )
+    if _in_lockstep(config) and config.max_batches_in_flight > 1:
+        raise ConfigError(
+            "this model's engines compute together, one step at a time; use --pipeline-parallel-size 1, without "
+            "--async-scheduling"
+        )
 
 
 def _environment(config: EngineConfig, devices: DeviceIds | None, index: int) -> dict[str, str]:

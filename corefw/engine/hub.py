@@ -21,7 +21,7 @@ from corefw.engine.clients.base import post
 from corefw.engine.core_sockets import CoreSockets
 from corefw.engine.startup import Addresses, AddressesWanted, ControlChannel, Ready
 from corefw.errors import EngineDeadError, EngineError
-from corefw.messages.control import UtilityCall
+from corefw.messages.control import UtilityCall, WaveOrder
 from corefw.messages.outputs import EngineCoreOutput, EngineCoreOutputs, FinishReason, SchedulerStats, UtilityResult
 from corefw.observability.logging import get_logger
 
@@ -231,6 +231,10 @@ class FrontEndLink:
     def call(self, call: UtilityCall) -> None:
         """From the front end."""
         self._post(partial(self._hub.call, self, call))
+
+    def start_wave(self, order: WaveOrder) -> None:
+        """Front ends order nothing of the kind."""
+        del order
 
     def stop(self) -> None:
         """From the front end, as its last message."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["OutputKind", "RequestKind", "UtilityCall"]
+__all__ = ["OutputKind", "RequestKind", "UtilityCall", "WaveOrder", "WaveReport"]
 
 
 class RequestKind(bytes, Enum):
@@ -18,12 +18,14 @@ class RequestKind(bytes, Enum):
         ABORT: a list of request ids follows.
         UTILITY: a ``UtilityCall`` follows.
         SHUTDOWN: nothing follows; the core stops after the running step.
+        START_WAVE: a ``WaveOrder`` follows.
     """
 
     ADD = b"\x00"
     ABORT = b"\x01"
     UTILITY = b"\x02"
     SHUTDOWN = b"\x03"
+    START_WAVE = b"\x04"
 
 
 class OutputKind(bytes, Enum):
@@ -48,3 +50,24 @@ class UtilityCall(msgspec.Struct, frozen=True, kw_only=True):
     call_id: int
     method: str
     args: list[Any] = []
+
+
+class WaveReport(msgspec.Struct, frozen=True, kw_only=True):
+    """From one of several engines that compute together (see ``corefw.engine.coordinator``).
+
+    Attributes:
+        wave: number of the wave.
+        num_steps: that the engine has taken in it; 0: it has begun it.
+        has_work: whether the engine needs a further step.
+    """
+
+    wave: int
+    num_steps: int
+    has_work: bool
+
+
+class WaveOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """To such an engine: begin this wave, or go on with it for a round, or, unless it ``goes_on``, end it."""
+
+    wave: int
+    goes_on: bool = True

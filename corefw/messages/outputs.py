@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from corefw.messages.arrays import Array
+from corefw.messages.control import WaveReport
 from corefw.messages.events import PluginEvent
 from corefw.messages.kv_transfer import TransferResults
 from corefw.messages.request import PlainDict
@@ -205,10 +206,14 @@ class UtilityResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class EngineCoreOutputs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message from the core: news of many requests, the step's gauges, answers to calls, plugins' events."""
+    """One message from the core: news of many requests, the step's gauges, answers to calls, plugins' events.
+
+    ``wave`` is for the coordinator of engines that compute together.
+    """
 
     outputs: list[EngineCoreOutput] = []
     stats: SchedulerStats | None = None
     utility: UtilityResult | None = None
+    wave: WaveReport | None = None
     events: list[PluginEvent] = []
     num_dropped_events: int = 0

@@ -25,7 +25,7 @@ from corefw.runtime.kv_transfer.steps import make_transfer_steps
 from corefw.runtime.memory import available_kv_bytes
 from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAssembly
 from corefw.runtime.model_runner.batch_state import BatchState
-from corefw.runtime.model_runner.execution import Execution, RunnableModel
+from corefw.runtime.model_runner.execution import Execution, RunnableModel, dummy_run
 from corefw.runtime.model_runner.input_preparation import InputPreparation, TableLayout
 from corefw.runtime.model_runner.prompt_embeds import HeldEmbeds, check_accepts_embeds
 from corefw.runtime.model_runner.prompt_logprobs import PromptLogprobsCollector
@@ -99,6 +99,7 @@ class Worker:
         self._remote: Mapping[str, Callable[..., Any]] = {
             "batch_request_ids": self.batch_request_ids,
             "kv_handshake": self.kv_handshake,
+            "dummy_step": self.dummy_step,
             "memory_bytes": self.memory_bytes,
             "plugin_calls": lambda: list(self._calls.names),
             "call_plugin": self._calls.call,
@@ -117,6 +118,10 @@ class Worker:
             attention_backend=self._backend.name,
             decisions=self._decisions,
         )
+
+    def dummy_step(self) -> None:
+        """Run the model on one token for nobody: engines that compute together need each other's part of a step."""
+        dummy_run(self._model, self._runtime.device, num_tokens=1, num_rows=1, max_position=self._config.max_model_len)
 
     def initialize(self, plan: RuntimePlan) -> None:
         """Allocate the cache, make the runner, and run once through it."""

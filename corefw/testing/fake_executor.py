@@ -16,6 +16,7 @@ from corefw.errors import ConfigError, EngineDeadError
 from corefw.interfaces.executor import Executor, WorkerReport
 from corefw.interfaces.kv_cache import FullAttentionSpec, KVCacheSpec
 from corefw.messages.outputs import ModelRunnerOutput
+from corefw.observability.logging import get_logger
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["FakeExecutor", "fake_token", "fake_tokens"]
 
 _AVAILABLE_BYTES = 2**20
+
+_log = get_logger(__name__)
 
 
 def fake_token(prompt_ids: Sequence[int], position: int, vocab_size: int = 1000) -> int:
@@ -111,7 +114,10 @@ class FakeExecutor(Executor):
 
     def collective_rpc(self, method: str, *args: Any) -> list[Any]:
         del args
+        if method == "dummy_step":
+            _log.debug("a dummy step")
         answers: dict[str, Any] = {
+            "dummy_step": None,
             "held": sorted(self._held),
             "kv_handshake": None,
             "plugin_calls": [],

@@ -123,11 +123,13 @@ def test_starting_leaves_the_batch_empty(model_dir: Path, plugins: PluginManager
 
 def test_only_named_methods_can_be_called_from_outside(model_dir: Path, plugins: PluginManager) -> None:
     worker = Worker(tiny_config(model_dir, plugins), plugins)
+    worker.call("dummy_step")
     memory = worker.call("memory_bytes")
     assert 0 < memory["free"] <= memory["total"]
     assert memory["peak"] > 0
     with pytest.raises(
-        EngineError, match="no method 'initialize' to call; it has batch_request_ids, kv_handshake, memory_bytes"
+        EngineError,
+        match="no method 'initialize' to call; it has batch_request_ids, kv_handshake, dummy_step, memory_bytes",
     ):
         worker.call("initialize", None)
 

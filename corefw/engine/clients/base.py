@@ -14,7 +14,7 @@ from corefw.errors import EngineError
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.config.runtime_plan import RuntimePlan
-    from corefw.messages.control import UtilityCall
+    from corefw.messages.control import UtilityCall, WaveOrder
     from corefw.messages.outputs import EngineCoreOutputs
     from corefw.messages.request import EngineCoreRequest
 
@@ -81,6 +81,10 @@ class AsyncCoreClient(ABC):
     @abstractmethod
     def call(self, call: UtilityCall) -> None:
         """Call the core by name; the answer comes as the ``utility`` of some outputs."""
+
+    def start_wave(self, order: WaveOrder) -> None:
+        """Tell an engine that computes together with others what the coordinator says."""
+        raise NotImplementedError(f"{type(self).__name__} isn't one of several engines that compute together")
 
     @abstractmethod
     async def next_outputs(self) -> EngineCoreOutputs:

@@ -11,6 +11,7 @@ import msgspec
 from corefw.engine.clients.balancer import Balancer
 from corefw.engine.clients.base import AsyncCoreClient
 from corefw.engine.clients.merged_answers import merged_plan, merged_result, merged_stats
+from corefw.engine.coordinator import Coordinator
 from corefw.errors import EngineDeadError, EngineError
 from corefw.messages.outputs import SchedulerStats, UtilityResult
 from corefw.observability.logging import get_logger
@@ -41,6 +42,7 @@ class DataParallelClient(AsyncCoreClient):
         self._engines = tuple(engines)
         self._make_plan()
         self._balancer = Balancer(len(engines), self.plan.block_size)
+        self._coordinator = Coordinator(len(engines))
         self._homes: dict[str, int] = {}
         self._stats = [SchedulerStats()] * len(engines)
         self._calls: dict[int, _PendingCall] = {}
@@ -119,6 +121,9 @@ class DataParallelClient(AsyncCoreClient):
                 self._balancer.ended(index)
         if self._engines[index].plan is not self._plans[index]:  # it was restarted
             self._make_plan()
+        if outputs.wave is not None:
+            for other, order in self._coordinator.take(index, outputs.wave):
+                self._engines[other].start_wave(order)
         stats = outputs.stats
         if stats is not None:
             self._balancer.report(index, stats)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from corefw.engine.clients.base import AsyncCoreClient, Mailbox, post
 from corefw.errors import EngineDeadError, EngineError
 from corefw.messages.codec import Codec
-from corefw.messages.control import RequestKind, UtilityCall
+from corefw.messages.control import RequestKind, UtilityCall, WaveOrder
 from corefw.messages.request import EngineCoreRequest
 from corefw.observability.logging import get_logger
 
@@ -40,6 +40,7 @@ class MultiProcessClient(AsyncCoreClient):
         self._requests = Codec(EngineCoreRequest)
         self._aborts = Codec(list[str])
         self._calls = Codec(UtilityCall)
+        self._orders = Codec(WaveOrder)
 
     @classmethod
     async def connect(cls, link: CoreLink, on_progress: Callable[[str], None] | None = None) -> MultiProcessClient:
@@ -80,6 +81,9 @@ class MultiProcessClient(AsyncCoreClient):
 
     def call(self, call: UtilityCall) -> None:
         self._link.send(RequestKind.UTILITY, self._calls.encode(call))
+
+    def start_wave(self, order: WaveOrder) -> None:
+        self._link.send(RequestKind.START_WAVE, self._orders.encode(order))
 
     async def next_outputs(self) -> EngineCoreOutputs:
         return await self._mailbox.get()

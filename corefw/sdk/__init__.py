@@ -8,6 +8,7 @@ module                  for                                                     
 ``corefw.sdk.config``   reading configurations: the engine's, the model's, the plan         no
 ``corefw.sdk.devices``  numbers of devices, shares of CPUs, environments of children        no
 ``corefw.sdk.engine``   generating text on the running engine                               no
+``corefw.sdk.executors``  what executors and their workers tell each other                          no
 ``corefw.sdk.models``   model classes: the decoder base, tap points                         yes
 ``corefw.sdk.plugins``  what every plugin may want: hooks, selection, names, the log        no
 ``corefw.sdk.rendering``  from texts and chats to token ids, and back                       no

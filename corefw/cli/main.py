@@ -26,6 +26,7 @@ _COMMANDS = (
     ("bench", "corefw.cli.bench.command", "measure a server or the engine itself"),
     ("plugins", "corefw.cli.plugins.command", "plugins: which there are, their state and why"),
     ("explain", "corefw.cli.explain", "tell what a server would choose, and why nothing else"),
+    ("diagnose", "corefw.cli.diagnose", "find the layer at fault where ranks can't talk to one another"),
     ("collect-env", "corefw.cli.collect_env", "print versions, hardware and plugins, for a report"),
 )
 _MODULES = {name: module for name, module, _ in _COMMANDS}

@@ -25,7 +25,7 @@ def answer(server: Server, messages: list[dict[str, str]]) -> str:
 
 def test_help_names_every_command() -> None:
     shown = corefw("--help").stdout
-    names = ("serve", "chat", "complete", "generate", "run-batch", "bench", "plugins", "collect-env")
+    names = ("serve", "chat", "complete", "generate", "run-batch", "bench", "plugins", "diagnose", "collect-env")
     assert [name for name in names if f"    {name}" not in shown] == []
 
 

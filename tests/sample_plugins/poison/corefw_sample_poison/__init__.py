@@ -1,0 +1,1 @@
+"""Sample distribution: a logits processor that ends its process."""

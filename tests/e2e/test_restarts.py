@@ -135,7 +135,7 @@ async def wait_for_health(server: Server, status: int, within_s: float) -> None:
 async def kill(server: Server, module: str, num_kills: int, draw: random.Random) -> None:
     """One of these processes at random moments, each time after the engine has come back."""
     for _ in range(num_kills):
-        await asyncio.sleep(draw.uniform(0.3, 1.2))
+        await asyncio.sleep(draw.uniform(0.2, 0.8))
         os.kill(draw.choice(processes(server, module)), signal.SIGKILL)
         await wait_for_health(server, 503, NOTICED_WITHIN_S)
         assert (await asyncio.to_thread(health, server, "/ping")) == 200
@@ -164,7 +164,7 @@ def test_every_stream_survives_a_worker_of_two(model: str, num_kills: int) -> No
 
 
 def check_streams_survive(server: Server, module: str, num_kills: int) -> None:
-    bodies = [body(index, 160 if num_kills < 10 else 1500) for index in range(NUM_STREAMS)]
+    bodies = [body(index, 120 if num_kills < 10 else 1500) for index in range(NUM_STREAMS)]
     draw, num_before = random.Random(num_kills), num_restarts(server)
     undisturbed = asyncio.run(ask_all(server.url, bodies))
     disturbed = asyncio.run(ask_all(server.url, bodies, lambda: kill(server, module, num_kills, draw)))

@@ -57,6 +57,7 @@ async def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 async def test_streams_go_on_after_the_core_was_killed(sockets_in: Path) -> None:
     async with running(sockets_in) as engine:
         streams = [engine.submit(request(f"r{i}", 60, delay_s=0.01)) for i in range(8)]
@@ -74,7 +75,8 @@ async def test_streams_go_on_after_the_core_was_killed(sockets_in: Path) -> None
         assert engine.stats.num_generation_tokens >= 8 * 60
 
 
-@pytest.mark.parametrize("order", ["crash_at", pytest.param("dead_at", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["crash_at", "dead_at"])
 async def test_a_request_that_crashes_the_core_fails_alone(sockets_in: Path, order: str) -> None:
     async with running(sockets_in) as engine:
         innocents = [engine.submit(request(f"innocent {i}", 20)) for i in range(2)]

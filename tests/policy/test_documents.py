@@ -21,8 +21,8 @@ _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*(?![a-z0-9-]|\.[a-z])")
 _SHELL = {"", "sh", "bash", "shell", "console"}
 _MODULES = {name: module for name, module, _ in _COMMANDS}
-# Flags of other programs that the documents speak of: vLLM's.
-_OTHERS = {"--disable-hybrid-kv-cache-manager"}
+# Flags of other programs that the documents speak of: vLLM, torchrun, docker.
+_OTHERS = {"--disable-hybrid-kv-cache-manager", "--nnodes", "--nproc-per-node", "--shm-size"}
 
 
 def _commands() -> Iterator[tuple[str, list[str]]]:

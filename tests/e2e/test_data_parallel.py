@@ -96,6 +96,21 @@ def test_what_a_client_no_longer_wants_ends_in_its_engine(server: Server) -> Non
     wait_until(lambda: metric(server, "requests_total", finish_reason="abort") == before + 2)
 
 
+def test_an_engine_that_is_killed_comes_back_and_its_requests_go_on(server: Server, expected: list[str]) -> None:
+    (killed, other) = processes(server, "core_main")
+
+    async def kill_meanwhile() -> list[str]:
+        answers = asyncio.create_task(complete(server, PROMPTS))
+        await asyncio.sleep(0.1)
+        os.kill(killed, signal.SIGKILL)
+        return await answers
+
+    assert asyncio.run(kill_meanwhile()) == expected
+    wait_until(lambda: len(processes(server, "core_main")) == 2 and server.log.count("is back after its death") == 1)
+    assert other in processes(server, "core_main")
+    assert asyncio.run(complete(server, PROMPTS)) == expected
+
+
 def test_an_api_server_that_is_killed_is_started_again_and_its_requests_end(
     server: Server, expected: list[str]
 ) -> None:

@@ -71,6 +71,7 @@ def test_the_layer_at_fault_is_named_with_a_remedy_and_those_above_are_not_tried
     assert [_joined(name, [lonely]).state for name in ("torch", "queue", "gloo")] == ["ok", "ok", "not tried"]
 
 
+@pytest.mark.slow
 def test_a_layer_in_which_a_rank_hangs_is_at_fault(lonely: _Rank) -> None:
     deadline = time.monotonic() + _LIMIT_S
     while "meeting" not in lonely.news and time.monotonic() < deadline:

@@ -64,6 +64,7 @@ def test_ranks_that_are_driven_differently_all_stop_and_say_so(ranks: list[dict[
         assert "the ranks don't compute the same step (rank 0: step " in told["driven differently"]
 
 
+@pytest.mark.slow
 class TestOneLaunchedRank(ExecutorSuite):
     plugin = ExternalLauncherExecutor
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -24,6 +25,7 @@ from corefw.testing.tiny_models import write_tiny_llama
 # Five seconds after a death nothing is left; a busy machine gets three times that.
 GONE_LIMIT_S = 15.0
 UNEVEN = {"hidden_size": 45, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 6, "vocab_size": 261}
+NUM_LONG = 100
 TEXTS = ["one", "a second prompt that is longer " * 4, "three"]
 SETTINGS = {"dtype": "float32", "max_model_len": 256, "max_num_seqs": 8, "kv_cache_memory": 4 * 2**20}
 FLAGS = [word for name, value in SETTINGS.items() for word in (f"--{name.replace('_', '-')}", str(value))]
@@ -50,9 +52,9 @@ def server(model: Path) -> Iterator[Server]:
     stop(running)
 
 
-def answer(server: Server, prompt: str) -> str:
-    body = {"model": "tiny", "prompt": prompt, "max_tokens": 24, "temperature": 0, "ignore_eos": True}
-    reply = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60)
+def answer(server: Server, prompt: str, num_tokens: int = 24) -> str:
+    body = {"model": "tiny", "prompt": prompt, "max_tokens": num_tokens, "temperature": 0, "ignore_eos": True}
+    reply = httpx.post(f"{server.url}/v1/completions", json=body, timeout=120)
     assert reply.status_code == 200, reply.text
     return str(reply.json()["choices"][0]["text"])
 
@@ -71,6 +73,10 @@ def processes_of(session: int) -> dict[int, str]:
     return found
 
 
+def workers_of(server: Server) -> list[int]:
+    return [pid for pid, command in processes_of(server.process.pid).items() if "worker_main" in command]
+
+
 def wait_until(condition: Callable[[], object], limit_s: float = GONE_LIMIT_S) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
@@ -84,11 +90,30 @@ def test_a_server_with_two_ranks_answers_as_one_process_and_dies_of_a_workers_de
     assert [answer(server, text) for text in TEXTS] == expected
     assert "ranks: 2 (tensor 2, run by executor mp)" in server.log
     running = processes_of(server.process.pid)
-    (worker, _) = (pid for pid, command in running.items() if "worker_main" in command)
-    os.kill(worker, signal.SIGKILL)
+    os.kill(workers_of(server)[0], signal.SIGKILL)
     assert server.process.wait(GONE_LIMIT_S) != 0
     wait_until(lambda: not any(is_alive(pid) for pid in running))
     assert re.search(r"worker [01] was killed by signal 9 \(SIGKILL\)", server.log)
+
+
+@pytest.mark.parametrize("num_kills", [1, pytest.param(10, marks=pytest.mark.slow)])
+def test_clients_dont_notice_that_a_worker_was_killed(model: Path, num_kills: int) -> None:
+    draw = random.Random(num_kills)
+    with LLM(str(model), **SETTINGS) as llm:
+        params = SamplingParams(temperature=0, max_tokens=NUM_LONG, ignore_eos=True, seed=1)
+        expected = [result.outputs[0].text for result in llm.generate(TEXTS, params)]
+    server = launch(str(model), "--served-model-name", "tiny", "--tensor-parallel-size", "2", *FLAGS)
+    try:
+        for _ in range(num_kills):
+            with ThreadPoolExecutor() as pool:
+                answers = [pool.submit(answer, server, text, NUM_LONG) for text in TEXTS]
+                server.wait_busy()
+                time.sleep(draw.random() * 0.3)
+                os.kill(draw.choice(workers_of(server)), signal.SIGKILL)
+                assert [each.result() for each in answers] == expected
+            wait_until(lambda: len(workers_of(server)) == 2, 60)
+    finally:
+        stop(server)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from corefw.plugin_system.manager import PluginManager
 from corefw.runtime.distributed.groups import AxisGroup, RankGroups
 from corefw.runtime.distributed.rank_group import RankGroup
 from corefw.runtime.distributed.rendezvous import LocalMeeting
-from tests.runtime.distributed.ranks import join, on_each_rank
+from tests.runtime.distributed.ranks import TIMEOUT_S, join, on_each_rank
 from tests.runtime.distributed.recording_communicator import RecordingCommunicator
 
 
@@ -161,6 +161,19 @@ def test_a_rank_that_dies_is_told_at_once() -> None:
         assert time.monotonic() - begin < 10
         groups.close()
         assert child.wait(30) == 9
+
+
+def test_who_waits_for_a_rank_that_left_is_told_at_once() -> None:
+    def work(groups: RankGroups) -> float:
+        begin = time.monotonic()
+        if groups.place.rank == 1:
+            groups.close()
+        else:
+            with pytest.raises(EngineDeadError, match="one of them has gone"):
+                groups.tensor.all_reduce(torch.ones(4))
+        return time.monotonic() - begin
+
+    assert max(on_each_rank(RankGrid(tensor=2), work)) < TIMEOUT_S / 2
 
 
 def test_a_device_s_communicators_close_before_the_groups_in_host_memory() -> None:

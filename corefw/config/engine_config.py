@@ -383,6 +383,8 @@ class EngineConfig:
     @property
     def max_batches_in_flight(self) -> int:
         """Steps that may be on their way at once."""
+        if self.kv_transfer.kv_connector is not None:  # what a step loaded is known when it is done
+            return 1
         return 2 if self.scheduler.async_scheduling else self.parallel.pipeline_parallel_size
 
     @property

@@ -18,6 +18,7 @@ class RuntimePlan:
         kv_cache_bytes: size of the cache.
         attention_backend: chosen name.
         layer_groups: per KV-cache group the names of its layers.
+        group_block_sizes: per KV-cache group the tokens of its blocks; empty: ``block_size``.
         decisions: (what, chosen, why).
     """
 
@@ -27,4 +28,5 @@ class RuntimePlan:
     kv_cache_bytes: int
     attention_backend: str
     layer_groups: tuple[tuple[str, ...], ...]
+    group_block_sizes: tuple[int, ...] = ()
     decisions: tuple[tuple[str, str, str], ...] = ()

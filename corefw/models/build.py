@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from corefw.errors import ModelFormatError
+from corefw.errors import ConfigError, ModelFormatError
 from corefw.interfaces.attention import AttentionRequest
 from corefw.interfaces.model import ModelRequest
 from corefw.interfaces.selection import Selection
-from corefw.models.layers.context import BuildContext, TensorParallel
+from corefw.models.layers.context import BuildContext, Stage, TensorParallel
 from corefw.models.layers.product import prepare_weights
 from corefw.models.loading.chain import LoadingChain
 from corefw.models.ops.binder import OpBinder
@@ -38,7 +38,11 @@ _log = get_logger(__name__)
 
 
 def make_build_context(
-    config: EngineConfig, device: torch.device, plugins: PluginManager, tp: TensorParallel | None = None
+    config: EngineConfig,
+    device: torch.device,
+    plugins: PluginManager,
+    tp: TensorParallel | None = None,
+    stage: Stage | None = None,
 ) -> tuple[BuildContext, tuple[Selection, ...]]:
     """Ask platform, backends and providers once.
 
@@ -68,6 +72,7 @@ def make_build_context(
         max_model_len=config.max_model_len,
         kv_dtype_name=_kv_dtype(config),
         hybrid_kv=config.cache.hybrid_kv_cache,
+        stage=stage or Stage(),
     )
     return build, (selection,)
 
@@ -81,6 +86,12 @@ def build_model(config: EngineConfig, build: BuildContext, plugins: PluginManage
     """
     info = config.model_info
     model: Any = make_model(config, build, plugins)
+    if build.stage.size > 1 and not getattr(model, "has_stages", False):
+        raise ConfigError(
+            f"--pipeline-parallel-size {build.stage.size}: the model class {type(model).__name__} of "
+            f"{info.architecture[:80]} can't hold a part of its layers (it doesn't declare has_stages = True); "
+            "leave the flag out, or use --tensor-parallel-size"
+        )
     loader: ModelLoader = created(plugins, "model_loaders", info.loader)
     chain = LoadingChain.of(config, plugins)
     with starting(plugins, "model_loaders", info.loader):

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DecoderForCausalLM", "DecoderLayer", "activation_op"]
 
+StageTensors = dict[str, torch.Tensor]
+
 _MAX_NAMES = 8  # in an error
 _ACTIVATIONS = {"silu": "silu_and_mul", "gelu_pytorch_tanh": "gelu_tanh_and_mul"}
 _LAYER_KINDS = ("full_attention", "sliding_attention")
@@ -34,10 +36,13 @@ _LAYER_KINDS = ("full_attention", "sliding_attention")
 class DecoderForCausalLM(nn.Module):
     """A decoder of layers of one shape, with named tap points. A family says how it differs: ``style``, ``rope``.
 
+    A stage of a pipeline holds some of the layers, the first one the embedding as well, the last one norm and head.
+
     Tap points: ``layers.<i>.residual`` (the residual stream after layer i), ``layers.<i>.qkv`` (what attention gets),
     ``lm_head.input``, ``logits``. Only those in ``BuildContext.taps`` exist in the built model.
 
     Attributes:
+        has_stages: whether it can hold a part of its layers: see ``BuildContext.stage``.
         accepts_embeds: whether ``forward`` takes embeddings, and ``embed`` makes those of token ids.
         layer_class: of every layer; what ``build_layers`` makes.
         packed: checkpoint module → (module that holds it here, shard id), by the last two parts of the name. A
@@ -47,6 +52,7 @@ class DecoderForCausalLM(nn.Module):
         attention_layers: in layer order.
     """
 
+    has_stages: ClassVar[bool] = True
     accepts_embeds: ClassVar[bool] = True
     layer_class: ClassVar[Callable[..., DecoderLayer]] = PreNormLayer
     packed: ClassVar[Mapping[str, tuple[str, str]]] = {
@@ -65,19 +71,28 @@ class DecoderForCausalLM(nn.Module):
         self._style = self.style(config)
         self._embedding_scale = _rounded(self._style.embedding_scale, build.dtype)
         self._tied = bool(config.get("tie_word_embeddings", False))
-        self.embed_tokens = VocabParallelEmbedding(info.vocab_size, width, build)
+        self._stage, self._width, self._build = build.stage, width, (build.dtype, build.device)
+        self._layer_indices, self._num_layers = build.stage.layers(info.num_layers), info.num_layers
+        if build.stage.is_first or (build.stage.is_last and self._tied):
+            self.embed_tokens = VocabParallelEmbedding(info.vocab_size, width, build)
         layers = self.build_layers(info, build)
-        self.layers = nn.ModuleList(layers)
-        self.norm = self._style.norm(width, float(config["rms_norm_eps"]), build)
+        self.layers = nn.ModuleDict({str(i): layer for i, layer in zip(self._layer_indices, layers, strict=True)})
+        self.attention_layers: Sequence[Attention] = tuple(layer.attention for layer in layers)
+        self.taps: Mapping[str, Tap] = {}
+        if build.stage.is_last:
+            self._build_head(info, build)
+        if build.taps:
+            self.taps = install_taps(build.taps, layers, self.attention_layers, self.lm_head)
+
+    def _build_head(self, info: ModelInfo, build: BuildContext) -> None:
+        self.norm = self._style.norm(self._width, float(info.hf_config["rms_norm_eps"]), build)
         self.lm_head = ParallelLMHead(
             info.vocab_size,
-            width,
+            self._width,
             build,
             tied=self.embed_tokens if self._tied else None,
             soft_cap=self._style.logit_cap,
         )
-        self.attention_layers: Sequence[Attention] = tuple(layer.attention for layer in layers)
-        self.taps: Mapping[str, Tap] = install_taps(build.taps, layers, self.attention_layers, self.lm_head)
 
     def style(self, config: Mapping[str, Any]) -> DecoderStyle:
         """What the family does differently, from a configuration in Hugging Face terms."""
@@ -89,21 +104,21 @@ class DecoderForCausalLM(nn.Module):
         return rope_parameters(config, head_size(config))
 
     def build_layers(self, info: ModelInfo, build: BuildContext) -> Sequence[DecoderLayer]:
-        """The layers, in order.
+        """The layers of this stage, in order.
 
         Raises:
             ModelFormatError: the configuration names a kind of layer that isn't known.
         """
         config = info.hf_config
-        kinds = [layer_kind(config, index) for index in range(info.num_layers)]
+        kinds = {index: layer_kind(config, index) for index in build.stage.layers(info.num_layers)}
         rotaries: dict[str, RotaryEmbedding] = {}
-        for kind in sorted(set(kinds)):
+        for kind in sorted(set(kinds.values())):
             if kind not in _LAYER_KINDS:
                 raise ModelFormatError(f"layer_types has {kind[:40]!r}; only {', '.join(_LAYER_KINDS)} are known")
             rope = self.rope(config, kind)
             alike = [rotary for rotary in rotaries.values() if rotary.rope == rope]
             rotaries[kind] = alike[0] if alike else RotaryEmbedding(rope, head_size(config), build)
-        return [self.layer_class(config, index, self._style, rotaries[kind], build) for index, kind in enumerate(kinds)]
+        return [self.layer_class(config, index, self._style, rotaries[kind], build) for index, kind in kinds.items()]
 
     def embed(self, input_ids_T: torch.Tensor) -> torch.Tensor:
         """[T] → [T, E], as the first layer gets them: scaled, where the family does that."""
@@ -111,15 +126,38 @@ class DecoderForCausalLM(nn.Module):
         return hidden_TE if self._embedding_scale is None else hidden_TE * self._embedding_scale
 
     def forward(
-        self, input_ids_T: torch.Tensor, positions_T: torch.Tensor, embeds_TE: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Hidden states after the last norm, [T, E]; needs a forward context. ``embeds_TE`` replaces ``embed``'s."""
-        hidden_TE = self.embed(input_ids_T) if embeds_TE is None else embeds_TE
+        self,
+        input_ids_T: torch.Tensor,
+        positions_T: torch.Tensor,
+        embeds_TE: torch.Tensor | None = None,
+        received: StageTensors | None = None,
+    ) -> torch.Tensor | StageTensors:
+        """Hidden states after the last norm, [T, E]; needs a forward context. ``embeds_TE`` replaces ``embed``'s.
+
+        Of a stage but the first, ``received`` are the tensors that the one before it gave; a stage but the last gives
+        some.
+        """
+        hidden_TE: torch.Tensor
         residual_TE: torch.Tensor | None = None
-        for layer in self.layers:
+        if received is not None:
+            hidden_TE, residual_TE = received["hidden"], received["residual"]
+        else:
+            hidden_TE = self.embed(input_ids_T) if embeds_TE is None else embeds_TE
+        for layer in self.layers.values():
             hidden_TE, residual_TE = layer(positions_T, hidden_TE, residual_TE)
+        if not self._stage.is_last:
+            assert residual_TE is not None, "a stage has at least one layer"
+            return {"hidden": hidden_TE, "residual": residual_TE}
         normed_TE: torch.Tensor = self.norm(hidden_TE, residual_TE)[0]
         return normed_TE
+
+    def empty_received(self, num_tokens: int) -> StageTensors | None:
+        """What a step of so many tokens receives, zeros, to measure memory; None at the first stage."""
+        if self._stage.is_first:
+            return None
+        dtype, device = self._build
+        shape = (num_tokens, self._width)
+        return {name: torch.zeros(shape, dtype=dtype, device=device) for name in ("hidden", "residual")}
 
     def compute_logits(self, hidden_RE: torch.Tensor) -> torch.Tensor:
         """[R, E] → [R, V]."""
@@ -127,7 +165,7 @@ class DecoderForCausalLM(nn.Module):
         return logits_RV
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Load every parameter exactly once, from tensors under their Hugging Face names.
+        """Load every parameter exactly once, from tensors under their Hugging Face names; other stages' are left out.
 
         Raises:
             ModelFormatError: a tensor is missing, unexpected, there twice or of a wrong shape; names them.
@@ -140,12 +178,21 @@ class DecoderForCausalLM(nn.Module):
             own_name, shard_id = self._place(name)
             parameter = parameters.get(own_name)
             if not isinstance(parameter, Parameter):
-                unexpected.append(name)
+                if not self._is_elsewhere(own_name):
+                    unexpected.append(name)
                 continue
             _load(parameter, name, tensor, shard_id)
         missing = {self._checkpoint_name(name, s): None for name, p in parameters.items() for s in p.missing()}
         _refuse("misses", list(missing))
         _refuse("has unexpected", unexpected)
+
+    def _is_elsewhere(self, name: str) -> bool:
+        """Whether a parameter is another stage's, which then misses it if it isn't there."""
+        module, _, rest = name.partition(".")
+        if module == "layers":
+            index = rest.partition(".")[0]
+            return index.isdecimal() and int(index) < self._num_layers and int(index) not in self._layer_indices
+        return module in ("embed_tokens", "norm", "lm_head") and module not in self._modules
 
     def _place(self, name: str) -> tuple[str, str]:
         parts = name.removeprefix("model.").split(".")

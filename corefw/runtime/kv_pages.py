@@ -22,7 +22,7 @@ class KVPages:
     cleared when the scheduler says so. The null block is cleared now, since padding may read it.
 
     Args:
-        groups: by KV-cache group the specs of its layers, by layer name.
+        groups: by KV-cache group the specs of its layers here, by layer name; other pipeline stages may have them all.
         num_blocks: pages a layer, the null block included.
         device: where the cache lives.
     """
@@ -32,7 +32,8 @@ class KVPages:
         self._page_bytes = [_page_bytes(specs) for specs in groups]
         num_layers: dict[int, int] = {}
         for page_bytes, specs in zip(self._page_bytes, groups, strict=True):
-            num_layers[page_bytes] = max(num_layers.get(page_bytes, 0), len(specs))
+            if specs:
+                num_layers[page_bytes] = max(num_layers.get(page_bytes, 0), len(specs))
         self._by_page_bytes = {
             page_bytes: torch.empty((count, num_blocks, page_bytes), dtype=torch.uint8, device=device)
             for page_bytes, count in num_layers.items()
@@ -67,13 +68,13 @@ class KVPages:
         for page_bytes, ids in zip(self._page_bytes, block_ids, strict=True):
             joined.setdefault(page_bytes, []).extend(ids)
         for page_bytes, ids in joined.items():
-            if ids:
+            if ids and page_bytes in self._by_page_bytes:
                 buffer = self._by_page_bytes[page_bytes]
                 buffer.index_fill_(1, torch.tensor(ids, device=buffer.device), 0)
 
 
 def _page_bytes(specs: Mapping[str, KVCacheSpec]) -> int:
-    sizes = {spec.page_bytes for spec in specs.values()}
+    sizes = {spec.page_bytes for spec in specs.values()} or {0}
     if len(sizes) != 1:
         raise EngineError(f"layers of one KV-cache group need pages of one size, got {sorted(sizes)} bytes")
     return sizes.pop()

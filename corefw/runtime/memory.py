@@ -66,8 +66,9 @@ def _headroom_bytes(config: EngineConfig, runtime: DeviceRuntime, model: Runnabl
         max_position=config.max_model_len,
     )
     # The sampler works on groups of rows, so one group has its peak.
-    with torch.inference_mode():
-        sampler(logits[:MAX_RANDOM_ROWS], _random_sampling(min(num_rows, MAX_RANDOM_ROWS)))
+    if logits is not None:
+        with torch.inference_mode():
+            sampler(logits[:MAX_RANDOM_ROWS], _random_sampling(min(num_rows, MAX_RANDOM_ROWS)))
     runtime.synchronize()
     return max(0, free - (runtime.peak_memory_bytes() - before))
 

@@ -42,6 +42,18 @@ class WantedTaps:
         wanted = frozenset(point for _, points in self._points for point in points)
         return dataclasses.replace(build, taps=build.taps | wanted) if wanted else build
 
+    def refuse(self, setting: str) -> None:
+        """Fail where plugins want points: what they see in one process wouldn't go out with the tokens of another.
+
+        Raises:
+            ConfigError: somebody wants one.
+        """
+        for watcher in self.watchers:
+            raise ConfigError(
+                f"plugin {watcher.observer.owner} wants points of the model, which with {setting} is spread over "
+                "processes that don't sample; leave the flag or the plugin out"
+            )
+
     def explain(self, error: UnknownTapPoint) -> ConfigError:
         """The error with who wants the point."""
         owners = [watcher.observer.owner for watcher, points in self._points if error.point in points]

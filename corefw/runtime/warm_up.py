@@ -38,8 +38,8 @@ def warm_up(runner: ModelRunner, plan: RuntimePlan, *, max_num_tokens: int) -> N
         num_computed_tokens=0,
     )
     runner.execute_model(_step(num_groups, new=[prompt], num_tokens=num_prompt))
-    sampled = runner.sample_tokens().sampled_token_ids[0]
-    if sampled and num_prompt < longest:
+    runner.sample_tokens()
+    if num_prompt < longest:  # whatever was sampled: all ranks take the same branch
         runner.execute_model(_step(num_groups, num_computed=num_prompt, num_tokens=1))
         runner.sample_tokens()
     runner.execute_model(_step(num_groups, finished=[_REQUEST_ID], zeroed=block_ids))
@@ -64,6 +64,7 @@ def _step(
             num_computed_tokens=[num_computed] if num_computed is not None else [],
             num_output_tokens=[1] if going_on else [],
             new_block_ids=[[[]] * num_groups] if going_on else [],
+            new_token_ids=[[0]] if going_on else [],
         ),
         num_scheduled_tokens={_REQUEST_ID: num_tokens} if num_tokens else {},
         total_num_scheduled_tokens=num_tokens,

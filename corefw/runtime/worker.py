@@ -12,6 +12,7 @@ from corefw.interfaces.executor import WorkerReport
 from corefw.interfaces.kv_cache import SlidingWindowSpec
 from corefw.interfaces.platform import DeviceRuntime
 from corefw.models.build import build_model, make_build_context, tensors_of
+from corefw.models.layers.context import Stage
 from corefw.models.taps import UnknownTapPoint
 from corefw.plugin_system.calls import PluginCalls
 from corefw.plugin_system.events import EventQueue
@@ -31,6 +32,7 @@ from corefw.runtime.model_runner.prompt_embeds import HeldEmbeds, check_accepts_
 from corefw.runtime.model_runner.prompt_logprobs import PromptLogprobsCollector
 from corefw.runtime.model_runner.runner import ModelRunner
 from corefw.runtime.model_runner.sampling_output import SamplingOutput
+from corefw.runtime.model_runner.stage_link import StageLink
 from corefw.runtime.model_runner.step_observers import StepObservers, worker_observers
 from corefw.runtime.sampling.processors import RequestProcessors, make_processors
 from corefw.runtime.sampling.sampler import Sampler
@@ -74,11 +76,17 @@ class Worker:
         plugins.load_general(Process.WORKER)
         platform: Platform = created(plugins, "platform_plugins", config.platform)
         self._runtime = made_by_plugin(
-            whose(plugins, "platform_plugins", config.platform), DeviceRuntime, platform.runtime, self._groups.local_rank
+            whose(plugins, "platform_plugins", config.platform),
+            DeviceRuntime,
+            platform.runtime,
+            self._groups.local_rank,
         )
         self._runtime.seed_everything(config.model.seed)
-        build, selections = make_build_context(config, self._runtime.device, plugins, self._groups.tensor)
+        self._stage = stage = Stage(self._groups.pipeline.rank, self._groups.pipeline.size)
+        build, selections = make_build_context(config, self._runtime.device, plugins, self._groups.tensor, stage)
         taps = WantedTaps(config, plugins)
+        if stage.size > 1:
+            taps.refuse(f"--pipeline-parallel-size {stage.size}")
         model = _build(config, taps.built_into(build), plugins, taps)
         settled = self._runtime.settle_weights(tensors_of(model))
         self._model = cast(RunnableModel, model)
@@ -90,10 +98,12 @@ class Worker:
         self._decisions = tuple((item.what, item.chosen, item.why) for item in chosen) + taps.decisions()
         self._vocab_size = config.num_token_ids
         self._sampler = Sampler(self._vocab_size, config.model.logprobs_mode)
-        self._processors = RequestProcessors(make_processors(config, plugins, self._vocab_size))
+        # Only the last stage samples.
+        processors = make_processors(config, plugins, self._vocab_size) if stage.is_last else ()
+        self._processors = RequestProcessors(processors)
         self._specs: dict[str, KVCacheSpec] = {}
         self._runner: ModelRunner | None = None
-        self._watchers = [*worker_observers(config, plugins), *taps.watchers]
+        self._watchers = [*worker_observers(config, plugins), *taps.watchers] if stage.is_last else []
         self._calls = PluginCalls.collect(config, plugins, Process.WORKER)
         self._events = EventQueue.collect(config, plugins, Process.WORKER)
         self._remote: Mapping[str, Callable[..., Any]] = {
@@ -126,9 +136,13 @@ class Worker:
     def initialize(self, plan: RuntimePlan) -> None:
         """Allocate the cache, make the runner, and run once through it."""
         layers = {layer.spec.name: layer for layer in self._model.attention_layers}
-        groups = [[layers[name] for name in names] for names in plan.layer_groups]
-        specs = [{name: self._specs[name] for name in names} for names in plan.layer_groups]
-        layouts = [_table_layout(next(iter(group.values()))) for group in specs]
+        groups = [[layers[name] for name in names if name in layers] for names in plan.layer_groups]
+        specs = [{layer.spec.name: self._specs[layer.spec.name] for layer in group} for group in groups]
+        block_sizes = plan.group_block_sizes or [plan.block_size] * len(groups)
+        layouts = [
+            _table_layout(next(iter(group.values()))) if group else TableLayout(block_size)
+            for group, block_size in zip(specs, block_sizes, strict=True)
+        ]
         pages = KVPages(specs, plan.num_blocks, self._runtime.device)
         for name, view in pages.views(self._backend).items():
             layers[name].bind_pages(view)
@@ -154,6 +168,8 @@ class Worker:
             prompt_logprobs=PromptLogprobsCollector(self._sampler, self._vocab_size),
             embeds=HeldEmbeds(self._runtime.device),
         )
+        if self._stage.size > 1:
+            self._runner.link = StageLink(self._groups.pipeline)
         warm_up(self._runner, plan, max_num_tokens=scheduler.max_num_batched_tokens)
         self._runtime.synchronize()
         self._runner.transfers = make_transfer_steps(

@@ -70,6 +70,7 @@ def plan_runtime(
         kv_cache_bytes=num_blocks * bytes_per_block,
         attention_backend=reports[0].attention_backend,
         layer_groups=tuple(group.layers for group in groups),
+        group_block_sizes=tuple(group.spec.block_size for group in groups),
         decisions=(*reports[0].decisions, *_describe(groups, registry), decision, *fitted),
     )
     return plan, [group.spec for group in groups]

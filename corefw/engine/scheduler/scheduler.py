@@ -42,7 +42,8 @@ class DefaultScheduler(RequestBook):
         num_eligible = min(len(self._running) + len(self._waiting), self._max_active)
         max_share = share_limit(self._limits, num_eligible)
         # Pipeline stages are busy at the same time only where each step leaves requests for those behind it.
-        max_rows = -(-num_eligible // self._num_stages) if self._num_stages > 1 else None
+        num_parts = 1 if self._is_async else self._max_in_flight
+        max_rows = -(-num_eligible // num_parts) if num_parts > 1 else None
         step = StepBuilder(self._limits.max_num_batched_tokens, self._num_groups, max_share, max_rows)
         self._schedule_running(step)
         if not (step.preempted_ids or step.is_short):

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from corefw.errors import ConfigError
+
 if TYPE_CHECKING:
     import torch
 
     from corefw.interfaces.attention import AttentionBackend
     from corefw.models.ops.binder import OpBinder
 
-__all__ = ["BuildContext", "TensorParallel"]
+__all__ = ["BuildContext", "Stage", "TensorParallel"]
 
 
 def _identity(tensor: torch.Tensor) -> torch.Tensor:
@@ -37,6 +39,44 @@ class TensorParallel:
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """Which part of the layers a rank holds.
+
+    Attributes:
+        rank: 0 ≤ rank < size; 0 has the first layers, and the embedding.
+        size: stages.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether tokens enter here."""
+        return self.rank == 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether logits come out here."""
+        return self.rank == self.size - 1
+
+    def layers(self, num_layers: int) -> range:
+        """The layers held, of so many. What doesn't divide goes to the middle: the ends have the vocabulary as well.
+
+        Raises:
+            ConfigError: there are fewer layers than stages.
+        """
+        if num_layers < self.size:
+            raise ConfigError(f"the model's {num_layers} layers are too few for --pipeline-parallel-size {self.size}")
+        share, num_left = divmod(num_layers, self.size)
+        sizes = [share] * self.size
+        for back in range(num_left):  # never to the last one, whose head is the largest product
+            sizes[-2 - back] += 1
+        start = sum(sizes[: self.rank])
+        return range(start, start + sizes[self.rank])
+
+
+@dataclass(frozen=True, slots=True)
 class BuildContext:
     """Everything a layer may ask while it is built.
 
@@ -53,6 +93,7 @@ class BuildContext:
         hybrid_kv: layers with a sliding window say so to the allocator, which then gives back what they no longer read;
             else every layer keeps every token.
         taps: names of the tap points to build in, e.g. ``layers.3.residual``.
+        stage: which layers this process holds.
     """
 
     device: torch.device
@@ -66,3 +107,4 @@ class BuildContext:
     kv_dtype_name: str | None = None
     hybrid_kv: bool = False
     taps: frozenset[str] = field(default_factory=frozenset)
+    stage: Stage = Stage()

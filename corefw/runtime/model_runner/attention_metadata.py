@@ -20,7 +20,7 @@ class AttentionMetadataAssembly:
 
     Args:
         backend: the chosen one.
-        groups: the layers of each KV-cache group.
+        groups: the layers of each KV-cache group; of some, other pipeline stages may have them all.
         block_sizes: tokens a block, a group.
         max_num_seqs: requests of a step at most.
     """
@@ -33,15 +33,16 @@ class AttentionMetadataAssembly:
         max_num_seqs: int,
     ) -> None:
         self._groups = [
-            (backend.builder(layers, block_size, max_num_seqs), block_size, tuple(layer.name for layer in layers))
-            for layers, block_size in zip(groups, block_sizes, strict=True)
+            (index, backend.builder(layers, block_size, max_num_seqs), block_size, [layer.name for layer in layers])
+            for index, (layers, block_size) in enumerate(zip(groups, block_sizes, strict=True))
+            if layers
         ]
 
     def assemble(self, inputs: StepInputs) -> ForwardContext:
         """The step's context, valid until the next one is assembled."""
         attention: dict[str, AttentionMetadata] = {}
         slots: dict[str, torch.Tensor] = {}
-        for index, (builder, block_size, names) in enumerate(self._groups):
+        for index, builder, block_size, names in self._groups:
             batch = AttentionBatch(
                 num_tokens=inputs.num_tokens,
                 query_starts=inputs.query_starts,

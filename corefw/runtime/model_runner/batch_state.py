@@ -108,6 +108,8 @@ class BatchState:
 
     def _go_on(self, cached: CachedRequests) -> None:
         rows = self.rows(cached.request_ids)
+        if cached.new_token_ids:
+            self._learn(rows, cached)
         wrong = np.flatnonzero(self.num_outputs[rows] != np.array(cached.num_output_tokens, dtype=np.int64))
         if len(wrong):
             first = int(wrong[0])
@@ -120,3 +122,9 @@ class BatchState:
             for table, block_ids in zip(self.block_tables, groups, strict=True):
                 if block_ids:
                     table.extend(int(row), block_ids)
+
+    def _learn(self, rows: npt.NDArray[np.intp], cached: CachedRequests) -> None:
+        """Append what another pipeline stage sampled; whoever sampled it has it already."""
+        num_missing = np.array(cached.num_output_tokens, dtype=np.int64) - self.num_outputs[rows]
+        for index in np.flatnonzero(num_missing > 0).tolist():
+            self.tokens.extend(int(rows[index]), cached.new_token_ids[index][-int(num_missing[index]) :])

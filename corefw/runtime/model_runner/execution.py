@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from corefw.interfaces.kv_cache import KVCacheSpec
     from corefw.runtime.model_runner.prompt_embeds import PlacedEmbeds
 
-__all__ = ["AttentionLayer", "ExecutedForward", "Execution", "RunnableModel", "dummy_run"]
+__all__ = ["AttentionLayer", "ExecutedForward", "Execution", "RunnableModel", "StageTensors", "dummy_run"]
+
+StageTensors = dict[str, torch.Tensor]
 
 
 class AttentionLayer(Protocol):
@@ -36,6 +38,15 @@ class RunnableModel(Protocol):
     def compute_logits(self, hidden_RE: torch.Tensor) -> torch.Tensor: ...
 
 
+class _StageModel(Protocol):
+    """A model that declares ``has_stages``: the first stage gets no tensors, the last one gives one."""
+
+    def __call__(
+        self, input_ids_T: torch.Tensor, positions_T: torch.Tensor, *, received: StageTensors | None
+    ) -> torch.Tensor | StageTensors: ...
+    def empty_received(self, num_tokens: int) -> StageTensors | None: ...
+
+
 class _EmbeddableModel(Protocol):
     """A model that declares ``accepts_embeds``."""
 
@@ -49,17 +60,29 @@ class ExecutedForward:
     """A forward pass that was run; logits can be had of any of its tokens until the next one runs.
 
     Attributes:
-        hidden: [T, E].
-        logits: [S, V] of the requests that get a token; None where nobody does.
+        given: for the next stage; None at the last one.
+        hidden: [T, E]; empty where there is a next stage.
+        logits: [S, V] of the requests that get a token; None where nobody does, or where there is a next stage.
     """
 
     def __init__(
-        self, model: RunnableModel, context: ForwardContext, inputs: StepInputs, embeds: Sequence[PlacedEmbeds]
+        self,
+        model: RunnableModel,
+        context: ForwardContext,
+        inputs: StepInputs,
+        embeds: Sequence[PlacedEmbeds],
+        received: StageTensors | None,
     ) -> None:
         self._model = model
         self._context = context
+        self.given: StageTensors | None = None
+        self.logits: torch.Tensor | None = None
         with torch.inference_mode(), set_forward_context(context):
-            self.hidden = _with_embeds(model, inputs, embeds) if embeds else model(inputs.input_ids, inputs.positions)
+            out = _run(model, inputs, embeds, received)
+        if isinstance(out, dict):
+            self.given, self.hidden = out, torch.empty(0)
+            return
+        self.hidden = out
         sampled = len(inputs.sampled) > 0
         self.logits = self.compute_logits(self.hidden[inputs.logits_indices]) if sampled else None
 
@@ -75,9 +98,26 @@ class Execution:
     def __init__(self, model: RunnableModel) -> None:
         self._model = model
 
-    def run(self, inputs: StepInputs, context: ForwardContext, embeds: Sequence[PlacedEmbeds] = ()) -> ExecutedForward:
-        """Run the model; ``embeds`` take the place of what it has for the ids of those tokens."""
-        return ExecutedForward(self._model, context, inputs, embeds)
+    def run(
+        self,
+        inputs: StepInputs,
+        context: ForwardContext,
+        embeds: Sequence[PlacedEmbeds] = (),
+        received: StageTensors | None = None,
+    ) -> ExecutedForward:
+        """Run the model; ``embeds`` take the place of what it has for the ids of those tokens.
+
+        ``received`` is what the stage before gave, at all stages but the first.
+        """
+        return ExecutedForward(self._model, context, inputs, embeds, received)
+
+
+def _run(
+    model: RunnableModel, inputs: StepInputs, embeds: Sequence[PlacedEmbeds], received: StageTensors | None
+) -> torch.Tensor | StageTensors:
+    if received is not None:
+        return cast("_StageModel", model)(inputs.input_ids, inputs.positions, received=received)
+    return _with_embeds(model, inputs, embeds) if embeds else model(inputs.input_ids, inputs.positions)
 
 
 def _with_embeds(model: RunnableModel, inputs: StepInputs, embeds: Sequence[PlacedEmbeds]) -> torch.Tensor:
@@ -90,10 +130,22 @@ def _with_embeds(model: RunnableModel, inputs: StepInputs, embeds: Sequence[Plac
 
 def dummy_run(
     model: RunnableModel, device: torch.device, *, num_tokens: int, num_rows: int, max_position: int
-) -> torch.Tensor:
-    """The largest step there can be, without a cache, to measure memory. Returns its logits [num_rows, V]."""
+) -> torch.Tensor | None:
+    """The largest step there can be, without a cache, to measure memory.
+
+    Returns:
+        its logits [num_rows, V]; None where a later stage computes them.
+    """
     with torch.inference_mode(), set_forward_context(ForwardContext(None, {})):
         input_ids = torch.zeros(num_tokens, dtype=torch.int64, device=device)
-        hidden_TE = model(input_ids, torch.arange(num_tokens, device=device) % max_position)
+        positions = torch.arange(num_tokens, device=device) % max_position
+        hidden_TE: torch.Tensor | StageTensors
+        if getattr(model, "has_stages", False):
+            staged = cast("_StageModel", model)
+            hidden_TE = staged(input_ids, positions, received=staged.empty_received(num_tokens))
+        else:
+            hidden_TE = model(input_ids, positions)
+        if isinstance(hidden_TE, dict):
+            return None
         rows = torch.arange(num_rows, device=device) % num_tokens
         return model.compute_logits(hidden_TE[rows])

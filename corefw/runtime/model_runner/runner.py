@@ -17,6 +17,7 @@ from corefw.runtime.model_runner.input_preparation import InputPreparation, Step
 from corefw.runtime.model_runner.prompt_embeds import HeldEmbeds
 from corefw.runtime.model_runner.prompt_logprobs import PromptLogprobsCollector
 from corefw.runtime.model_runner.sampling_output import SamplingOutput
+from corefw.runtime.model_runner.stage_link import StageLink
 from corefw.runtime.model_runner.step_observers import StepObservers
 
 __all__ = ["ModelRunner"]
@@ -38,6 +39,7 @@ class ModelRunner:
         batch: the requests held.
         observers: plugins that watch steps; None where there are none.
         transfers: the KV connector's calls; None without one.
+        link: to the neighbours of a pipeline stage; None where this process holds all layers.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class ModelRunner:
         self.batch = batch
         self.observers: StepObservers | None = None
         self.transfers: KVTransferSteps | None = None
+        self.link: StageLink | None = None
         self._pages = pages
         self._preparation = preparation
         self._assembly = assembly
@@ -67,6 +70,11 @@ class ModelRunner:
     def execute_model(self, scheduled: SchedulerOutput) -> None:
         """Update the batch, prepare the inputs, run the model."""
         self._executed = None
+        link = self.link if scheduled.total_num_scheduled_tokens else None
+        with nullcontext() if link is None else link.step():
+            self._execute(scheduled, link)
+
+    def _execute(self, scheduled: SchedulerOutput, link: StageLink | None) -> None:
         if self.transfers is not None:
             self.transfers.settle()
         self._pages.clear(scheduled.block_ids_to_zero)
@@ -85,7 +93,11 @@ class ModelRunner:
         embeds = self._embeds.of_step(self.batch, inputs)
         observers = self.observers
         with nullcontext() if observers is None else observers.step(scheduled.step, self.batch, inputs):
-            forward = self._execution.run(inputs, self._assembly.assemble(inputs), embeds)
+            context = self._assembly.assemble(inputs)
+            received = None if link is None else link.receive()
+            forward = self._execution.run(inputs, context, embeds, received)
+        if link is not None:
+            link.give(forward.given)
         self._executed = _ExecutedStep(inputs, forward)
 
     def sample_tokens(self) -> ModelRunnerOutput:
@@ -94,7 +106,7 @@ class ModelRunner:
         if executed is None:
             raise EngineError("sample_tokens was called without a step that has been executed")
         inputs, forward = executed.inputs, executed.forward
-        if inputs is None or forward is None:
+        if inputs is None or forward is None or forward.given is not None:
             return self._with_transfers(ModelRunnerOutput(request_ids=[], sampled_token_ids=[]))
         told = self._prompt_logprobs.collect(self.batch, inputs, forward.hidden, forward.compute_logits)
         output = self._sampling.finish(self.batch, inputs, forward.logits, told)

@@ -131,7 +131,8 @@ def _serve(core: EngineCore, sockets: CoreSockets) -> int:
         loop.run()
     except Exception as error:  # the core's end: said once, to everybody
         _log.exception("the engine core crashed")
-        sockets.send_dead(str(error) if isinstance(error, CorefwError) else f"{type(error).__name__}: {error}")
+        reason = str(error) if isinstance(error, CorefwError) else f"{type(error).__name__}: {error}"
+        sockets.send_dead(f"the engine core crashed: {reason}")
         return 1
     finally:
         sockets.close()

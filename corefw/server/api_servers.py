@@ -133,10 +133,14 @@ class ApiServers:
             await asyncio.sleep(_DEATH_IS_SHARED_S)  # then _serve ends this
             await server.close()
             self._count_death(f"API server {index} {server.how}")
-            self._servers[index] = self._make(index)
-            await self._servers[index].start()
-            for counted in self._counted.values():
-                self._servers[index].tell(counted)
+            server = self._servers[index] = self._make(index)
+            try:
+                await server.start()
+            except EngineStartError as error:  # it ends, and counts
+                _log.error("API server %d couldn't be started again: %s", index, error)
+            else:
+                for counted in self._counted.values():
+                    server.tell(counted)
 
     def _make(self, index: int) -> _ApiServer:
         number = next(self._numbers)

@@ -24,7 +24,8 @@ KILLS = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 
 
 @pytest.fixture
-def sockets_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def sockets_in(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    tmp_path_factory.getbasetemp()  # else it would be made in the directory that is watched
     with short_directory(monkeypatch) as directory:
         yield directory
 

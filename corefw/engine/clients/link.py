@@ -100,7 +100,7 @@ class CoreLink:
             kind, *frames = (frame.buffer for frame in self._outputs.recv_multipart(copy=False))
             match OutputKind(bytes(kind)):
                 case OutputKind.DEAD:
-                    raise EngineDeadError(f"the engine core crashed: {bytes(frames[0]).decode()}")
+                    raise EngineDeadError(bytes(frames[0]).decode())
                 case OutputKind.TROUBLE:
                     self.trouble = bytes(frames[0]).decode() or None
                 case _:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -127,6 +128,8 @@ class CommunicatorSuite(PluginSuite):
         from torch.distributed import HashStore
 
         devices, store = self.devices(), HashStore()
+        # Nobody leaves while others are still meeting, or waiting for what it sent.
+        together = threading.Barrier(len(devices), timeout=_TIMEOUT_S)
 
         def one(rank: int) -> Any:
             group = CommunicatorGroup(
@@ -140,7 +143,13 @@ class CommunicatorSuite(PluginSuite):
             )
             communicator = self.plugin(group)
             try:
-                return work(_Member(communicator, rank, group.device))
+                together.wait()
+                result = work(_Member(communicator, rank, group.device))
+                together.wait()
+                return result
+            except BaseException:
+                together.abort()
+                raise
             finally:
                 communicator.close()
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import ray
 
 from corefw.errors import ConfigError, EngineDeadError, EngineStartError
 from corefw.llm import LLM
@@ -70,6 +69,8 @@ def test_more_ranks_than_the_cluster_has_room_for_are_refused_with_what_there_is
 
 
 def test_room_that_others_hold_is_waited_for_and_then_named() -> None:
+    import ray
+
     ray.init(address="auto", log_to_driver=False, configure_logging=False)
     try:
         held = ray.util.placement_group([{"CPU": 1}])

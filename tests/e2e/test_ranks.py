@@ -127,6 +127,14 @@ def test_more_ranks_than_kv_heads_give_the_tokens_of_one(tmp_path: Path) -> None
     assert texts[0] == texts[1]
 
 
+@pytest.mark.parametrize("tensor_parallel_size", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_stages_give_the_tokens_of_one_process(model: Path, expected: list[str], tensor_parallel_size: int) -> None:
+    sizes = {"pipeline_parallel_size": 2, "tensor_parallel_size": tensor_parallel_size}
+    with LLM(str(model), **sizes, **SETTINGS) as llm:
+        params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, seed=1)
+        assert [result.outputs[0].text for result in llm.generate(TEXTS, params)] == expected
+
+
 KILLED = {"front end": "corefw.cli.main", "core": "core_main", "worker": "worker_main"}
 
 

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
 
 from corefw.engine.core import EngineCore
 from corefw.engine.llm_engine import LLMEngine
+from corefw.engine.scheduler.scheduler import DefaultScheduler
 from corefw.errors import ConfigError, EngineDeadError, PluginError, RequestError
 from corefw.messages.outputs import EngineCoreOutput, ErrorKind, FinishReason, SchedulerStats
 from tests.engine.fake_engine import WATCHED, WatchedExecutor, config, expected, plugins, request, run, tokens
@@ -264,6 +265,40 @@ def test_encoding_every_message_changes_nothing() -> None:
     assert plain == encoded
     assert plain[2][1].extra == {"seen": [1, "a", b"b"]}, "the scenario has plain data of plugins in it"
     assert isinstance(encoded[4], SchedulerStats)
+
+
+def test_steps_that_are_made_ahead_bring_the_same_tokens_in_the_same_order() -> None:
+    engine = LLMEngine(config(distributed_executor_backend=WATCHED, async_scheduling=True), plugins())
+    engine.add_request(request("good"))
+    engine.add_request(request("bad", fail_at=3))
+    outputs = run(engine)
+    assert_whole(outputs, "good")
+    assert (tokens(outputs["bad"]), end(outputs["bad"])[1]) == (expected("bad", 3), "told to fail")
+    assert_at_rest(engine)
+    engine.add_request(request("same"))
+    engine.add_request(request("raises", raise_at=2))
+    outputs = run(engine)
+    assert {name: end(own)[0] for name, own in outputs.items()} == dict.fromkeys(["same", "raises"], FinishReason.ERROR)
+    assert tokens(outputs["same"]) == expected("same", 2)
+    assert_at_rest(engine)
+    engine.shutdown()
+
+
+class OneStepAtATime(DefaultScheduler):
+    name: ClassVar[str] = "careful"
+    schedules_ahead: ClassVar[bool] = False
+
+
+def test_a_scheduler_that_makes_one_step_at_a_time_isnt_asked_for_two() -> None:
+    careful = {"scheduler": "tests.engine.test_core:OneStepAtATime", "distributed_executor_backend": WATCHED}
+    with pytest.raises(ConfigError, match="--async-scheduling: scheduler .*OneStepAtATime.* schedules_ahead"):
+        EngineCore(config(**careful, async_scheduling=True), plugins())
+    engine = LLMEngine(config(**careful, pipeline_parallel_size=2), plugins())
+    engine.add_request(request("a"))
+    engine.add_request(request("b"))
+    engine.step()
+    assert len(WatchedExecutor.latest.steps) == 1
+    engine.shutdown()
 
 
 def test_an_unknown_executor_stops_the_start_and_names_the_option() -> None:

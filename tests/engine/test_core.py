@@ -291,7 +291,7 @@ class OneStepAtATime(DefaultScheduler):
 
 def test_a_scheduler_that_makes_one_step_at_a_time_isnt_asked_for_two() -> None:
     careful = {"scheduler": "tests.engine.test_core:OneStepAtATime", "distributed_executor_backend": WATCHED}
-    with pytest.raises(ConfigError, match="--async-scheduling: scheduler .*OneStepAtATime.* schedules_ahead"):
+    with pytest.raises(ConfigError, match=r"--async-scheduling: scheduler .*OneStepAtATime.* schedules_ahead"):
         EngineCore(config(**careful, async_scheduling=True), plugins())
     engine = LLMEngine(config(**careful, pipeline_parallel_size=2), plugins())
     engine.add_request(request("a"))

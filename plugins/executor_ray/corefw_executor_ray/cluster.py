@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
+import socket
 from collections.abc import Iterator
 
 import ray
@@ -12,6 +14,8 @@ import ray
 from corefw.errors import ConfigError
 
 __all__ = ["connect"]
+
+_REACH_S = 10.0
 
 
 def connect() -> bool:
@@ -27,15 +31,31 @@ def connect() -> bool:
     """
     if ray.is_initialized():
         return False
+    _check_reachable(os.environ.get("RAY_ADDRESS", ""))
     with _own_signals():
         try:
             ray.init(address="auto", logging_level=logging.WARNING, configure_logging=False)
         except ConnectionError as error:
-            raise ConfigError(
-                "no Ray cluster runs here: start one with `ray start --head`, more nodes with "
-                f"`ray start --address HOST:PORT`, or set RAY_ADDRESS ({str(error).partition(chr(10))[0][:200]})"
-            ) from None
+            raise _no_cluster("runs here", error) from None
     return True
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdigit()):  # unset, ``auto``, or for Ray to judge
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
+    except OSError as error:
+        raise _no_cluster(f"answers at RAY_ADDRESS={address[:100]}", error) from None
+
+
+def _no_cluster(where: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"no Ray cluster {where}: start one with `ray start --head`, more nodes with `ray start --address HOST:PORT`, "
+        f"or set RAY_ADDRESS to one that runs ({str(error).partition(chr(10))[0][:200]})"
+    )
 
 
 @contextlib.contextmanager

@@ -63,6 +63,15 @@ class PlatformSuite(PluginSuite):
         assert platform.dtypes()
         assert platform.unavailable_reason() is None, "it is described as there, and says that it isn't"
 
+    def test_its_devices_numbers_lead_back_to_where_they_came_from(self) -> None:
+        ids = self._available().device_ids()
+        if ids is None:
+            return
+        for logical in range(len(ids.assigned)):
+            assert ids.logical_of(ids.physical_of(logical)) == logical, f"logical device {logical} is another one"
+            assert ids.visible_of_physical(ids.physical_of(logical)) == ids.visible_of(logical)
+        assert ids.variable in ids.visibility([0]), "a child isn't told by the platform's own variable"
+
     def test_its_device_is_of_its_type(self) -> None:
         assert self._runtime().device.type == self.plugin.device_type
 
@@ -87,7 +96,10 @@ class PlatformSuite(PluginSuite):
         assert torch.equal(*drawn), "seed_everything() doesn't seed the device's random numbers"
 
     def _runtime(self) -> DeviceRuntime:
+        return self._available().runtime(0)
+
+    def _available(self) -> Platform:
         platform = self.plugin()
         if reason := platform.unavailable_reason():
             raise NotChecked(f"the hardware isn't here: {reason}")
-        return platform.runtime(0)
+        return platform

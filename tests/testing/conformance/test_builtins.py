@@ -24,6 +24,7 @@ from corefw.engine.scheduler.scheduler import DefaultScheduler
 from corefw.interfaces.kv_cache import SlidingWindowSpec
 from corefw.models.llama import LlamaForCausalLM
 from corefw.plugin_system.groups import GROUPS
+from corefw.sdk.devices import DeviceIds
 from corefw.testing.attention_suite import AttentionBackendSuite
 from corefw.testing.executor_suite import ExecutorSuite
 from corefw.testing.kv_cache_spec_suite import KVCacheSpecSuite
@@ -36,6 +37,21 @@ from corefw.testing.scheduler_suite import SchedulerSuite, SchedulingDecisionSui
 from corefw.testing.suites import SUITES, suite_of
 from corefw.testing.tiny_models import write_tiny_llama
 from tests.models.loading.tiny_gguf import llama_arrays, write_llama
+
+
+class BoardPlatform(CpuPlatform):
+    """Whose devices have numbers."""
+
+    name = "boards"
+
+    def device_ids(self) -> DeviceIds | None:
+        return DeviceIds(variable="BOARDS", visible=(5, 3), names=("5", "3"), assigned=(3, 5), narrowed=True)
+
+
+class TestBoardPlatform(PlatformSuite):
+    plugin = BoardPlatform
+    plugin_name = "boards"
+    torch_free = False  # this file isn't
 
 
 class TestCpuPlatform(PlatformSuite):

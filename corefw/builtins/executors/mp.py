@@ -123,9 +123,9 @@ class MpExecutor(Executor):
         self._monitor = WorkerMonitor(self._workers, self._liveness.fail)
 
     def _failed(self, reason: str) -> None:
-        os.eventfd_write(self._liveness.failed_fd, 1)
         if self._callback is not None:
             self._callback(reason)
+        os.eventfd_write(self._liveness.failed_fd, 1)
 
     def _ask(self, command: Command, finish: Callable[[list[Answer]], _T], *, is_step: bool = False) -> Future[_T]:
         try:

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -141,8 +142,8 @@ def test_log_lines_carry_their_rank_a_killed_worker_is_named_and_the_others_end_
     said = capfd.readouterr().err
     assert " worker-0 rank 0 of 2" in said
     assert " worker-1 rank 1 of 2" in said
-    told: list[str] = []
-    executor.on_failure(told.append)
+    told: SimpleQueue[str] = SimpleQueue()
+    executor.on_failure(told.put)
     os.kill(executor.pids[1], signal.SIGSTOP)
     scheduler = HandScheduler(block_size=16)
     scheduler.add(Sequence("one", [1, 2, 3]))
@@ -152,7 +153,7 @@ def test_log_lines_carry_their_rank_a_killed_worker_is_named_and_the_others_end_
     os.kill(executor.pids[1], signal.SIGKILL)
     with pytest.raises(EngineDeadError, match=r"worker 1 was killed by signal 9 \(SIGKILL\)"):
         sampled.result()
-    assert told == ["worker 1 was killed by signal 9 (SIGKILL)"]
+    assert told.get(timeout=_STOP_LIMIT_S) == "worker 1 was killed by signal 9 (SIGKILL)"
     assert isinstance(executor.execute_model(scheduler.schedule()).exception(), EngineDeadError)
     pids = executor.pids
     executor.shutdown()

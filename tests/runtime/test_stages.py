@@ -88,9 +88,15 @@ def answers(path: Path, plugins: PluginManager, added: list[EngineCoreRequest], 
     return outputs
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma3_text"])
-def test_stages_say_what_one_process_says(family: str, tmp_path: Path, plugins: PluginManager) -> None:
-    path = write_tiny(tmp_path / family, family)
+# One full layer among those with a window: KV-cache groups of one layer, most of which only one stage has.
+APART = {"num_hidden_layers": 4, "layer_types": [*["sliding_attention"] * 3, "full_attention"]}
+
+
+@pytest.mark.parametrize(("family", "overrides"), [("qwen2", {}), ("gemma3_text", {}), ("gemma3_text", APART)])
+def test_stages_say_what_one_process_says(
+    family: str, overrides: dict[str, Any], tmp_path: Path, plugins: PluginManager
+) -> None:
+    path = write_tiny(tmp_path / family, family, **overrides)
     expected = answers(path, plugins, requests())
     staged = answers(path, plugins, requests(), pipeline_parallel_size=2, distributed_executor_backend=STAGED)
     assert staged == expected

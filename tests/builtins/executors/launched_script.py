@@ -12,12 +12,12 @@ from corefw.messages.sampling import SamplingParams
 from corefw.testing.offline_runs import PROMPTS, open_tiny, tokens_of, used_blocks
 
 _RANK = int(os.environ["RANK"])
-_SIZES = {"tensor_parallel_size": 2, "distributed_executor_backend": "external_launcher"}
-_SEEDLESS = SamplingParams(temperature=1.0, max_tokens=6, ignore_eos=True, logprobs=2, n=2)
+_SIZES = {f"{sys.argv[1]}_parallel_size": 2, "distributed_executor_backend": "external_launcher"}
+_SEEDLESS = SamplingParams(temperature=3.0, max_tokens=6, ignore_eos=True, logprobs=2, n=2)
 
 
 def main() -> None:
-    model, out = sys.argv[1:]
+    model, out = sys.argv[2:]
     told: dict[str, object] = {}
     with open_tiny(model, **_SIZES) as llm:
         told["greedy"] = tokens_of(llm)

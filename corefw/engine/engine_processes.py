@@ -51,6 +51,9 @@ class EngineProcesses:
         _check_lockstep(config)
         self._config = config
         num_engines = config.parallel.num_own_engines
+        if (num_engines == 1) != bool(self._processes):  # a plugin proposed another number than the user gave
+            self.close()
+            self._processes = [CoreProcess.spawn()] if num_engines == 1 else []
         if num_engines == 1:
             self._processes[0].configure(_config_of_one(config, None), log_level=log_level, log_format=log_format)
             return

@@ -45,3 +45,11 @@ async def test_engines_get_devices_of_their_own_or_none_starts(
     devices = DeviceIds.from_environment("CUDA_VISIBLE_DEVICES", 4)
     with pytest.raises(ConfigError):
         two.configure(config(data_parallel_size=2), devices, log_level="ERROR")
+
+
+async def test_another_number_than_was_expected_is_started(two: EngineProcesses) -> None:
+    two.configure(config(), None, log_level="WARNING")
+    engine = AsyncEngine(await two.connect())
+    assert [token async for output in engine.submit(request("a")) for token in output.new_token_ids] == expected("a")
+    assert engine.stats.engines == ()
+    await engine.shutdown()

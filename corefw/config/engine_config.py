@@ -290,7 +290,7 @@ class ServerConfig(Section):
     restart_engine: bool = option(True, "start an engine that died again; requests then go on where they stopped")
     max_engine_restarts: int = option(5, "restarts in a row that may bring no progress", low=1, high=2**31)
     sse_keep_alive: float = option(
-        15.0, "seconds without an event after which a stream gets a comment, so that nobody cuts it; 0: never", high=_WEEK_S
+        15.0, "seconds without an event after which a stream gets a comment and isn't cut; 0: never", high=_WEEK_S
     )
     log_level: str | None = option(
         None, "least level of the log; default: COREFW_LOG_LEVEL or INFO", choices=LOG_LEVELS

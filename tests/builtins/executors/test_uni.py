@@ -88,9 +88,7 @@ def test_after_shutdown_steps_fail_and_shutting_down_again_does_nothing(executor
 
 def test_more_than_one_rank_is_refused(config: EngineConfig, plugins: PluginManager) -> None:
     parallel = dataclasses.replace(config.parallel, tensor_parallel_size=2)
-    with pytest.raises(
-        ConfigError, match="runs one rank, but the parallel sizes make 2"
-    ):
+    with pytest.raises(ConfigError, match="runs one rank, but the parallel sizes make 2"):
         UniExecutor(dataclasses.replace(config, parallel=parallel), plugins)
 
 

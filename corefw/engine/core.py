@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from corefw.engine.plugin_channel import PluginChannel
 from corefw.errors import ConfigError, CorefwError, EngineDeadError, RequestError
 from corefw.messages.outputs import EngineCoreOutput, EngineCoreOutputs, ErrorKind, FinishReason, ModelRunnerOutput
 from corefw.messages.plain import valid_text
-from corefw.observability.logging import get_logger
+from corefw.observability.logging import get_logger, set_log_level
 from corefw.plugin_system.groups import Process, group_named
 from corefw.plugin_system.process_report import describe
 from corefw.plugin_system.selection import by_name
@@ -200,7 +199,7 @@ class EngineCore:
             "plan": lambda: msgspec.to_builtins(self.plan),
             "plugins": self._describe_plugins,
             "reset_prefix_cache": self._scheduler.reset_prefix_cache,
-            "set_log_level": _set_log_level,
+            "set_log_level": self._set_log_level,
             "stats": lambda: msgspec.to_builtins(self._scheduler.stats()),
         }
         if "." in method:
@@ -309,6 +308,13 @@ class EngineCore:
             raise RequestError("this engine records no KV events; start it with --kv-events")
         return msgspec.to_builtins(batch, builtin_types=(bytes,))
 
+    def _set_log_level(self, level: str) -> None:
+        """Of the workers as well, wherever they run."""
+        if level not in _LOG_LEVELS:
+            raise RequestError(f"log level {level[:40]!r} is unknown; use one of {', '.join(_LOG_LEVELS)}")
+        set_log_level(level)
+        self._executor.collective_rpc("set_log_level", level)
+
     def _describe_plugins(self) -> Any:
         return msgspec.to_builtins(describe(self._plugins, Process.ENGINE_CORE))
 
@@ -350,9 +356,3 @@ def _plugin_class(plugins: PluginManager, group: str, name: str, setting: str) -
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{setting} {name[:200]!r} can't be imported: {error}") from error
-
-
-def _set_log_level(level: str) -> None:
-    if level not in _LOG_LEVELS:
-        raise RequestError(f"log level {level[:40]!r} is unknown; use one of {', '.join(_LOG_LEVELS)}")
-    logging.getLogger("corefw").setLevel(level)

@@ -9,7 +9,14 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["configure_logging", "get_logger", "logging_settings", "plugin_logger", "set_request_id"]
+__all__ = [
+    "configure_logging",
+    "get_logger",
+    "logging_settings",
+    "plugin_logger",
+    "set_log_level",
+    "set_request_id",
+]
 
 # Libraries whose records belong into the same log.
 _LOGGERS = ("corefw", "uvicorn.error")
@@ -41,6 +48,12 @@ def configure_logging(level: str, process: str, log_format: str = "text") -> Non
         logger.handlers = [handler]
     logging.getLogger("corefw").setLevel(level)
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLevelName(level)))
+
+
+def set_log_level(level: str) -> None:
+    """Change the level of this process's records while it runs."""
+    logging.getLogger("corefw").setLevel(level)
+    get_logger(__name__).info("the log level is %s from now on", level)
 
 
 def logging_settings() -> tuple[str, str]:

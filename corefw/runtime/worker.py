@@ -14,6 +14,7 @@ from corefw.interfaces.platform import DeviceRuntime
 from corefw.models.build import build_model, make_build_context, tensors_of
 from corefw.models.layers.context import Stage
 from corefw.models.taps import UnknownTapPoint
+from corefw.observability.logging import set_log_level
 from corefw.plugin_system.calls import PluginCalls
 from corefw.plugin_system.events import EventQueue
 from corefw.plugin_system.groups import Process
@@ -112,6 +113,7 @@ class Worker:
             "dummy_step": self.dummy_step,
             "memory_bytes": self.memory_bytes,
             "plugin_calls": lambda: list(self._calls.names),
+            "set_log_level": set_log_level,
             "call_plugin": self._calls.call,
             "take_events": self._take_events,
         }

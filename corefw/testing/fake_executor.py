@@ -121,6 +121,7 @@ class FakeExecutor(Executor):
             "held": sorted(self._held),
             "kv_handshake": None,
             "plugin_calls": [],
+            "set_log_level": None,
             "take_events": ([], 0),
         }
         return [answers[method]]

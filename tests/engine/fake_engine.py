@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any, ClassVar
 
 from corefw.config.engine_config import EngineConfig
 from corefw.engine.llm_engine import LLMEngine
+from corefw.engine.scheduler.scheduler import DefaultScheduler
 from corefw.messages.outputs import EngineCoreOutput, ModelRunnerOutput
 from corefw.messages.request import EngineCoreRequest
 from corefw.messages.sampling import SamplingParams
@@ -31,6 +33,8 @@ class WatchedExecutor(FakeExecutor):
         self.num_shutdowns = 0
         self.fail: Callable[[str], None]
         self.during_step: Callable[[], None] = lambda: None
+        self.during_call: Callable[[], None] = lambda: None
+        self.calls: list[tuple[Any, ...]] = []
 
     def execute_model(self, scheduled: SchedulerOutput) -> Any:
         self.steps.append(scheduled)
@@ -39,6 +43,11 @@ class WatchedExecutor(FakeExecutor):
     def sample_tokens(self) -> Any:
         self.during_step()
         return super().sample_tokens()
+
+    def collective_rpc(self, method: str, *args: Any) -> list[Any]:
+        self.calls.append((method, *args))
+        self.during_call()
+        return super().collective_rpc(method, *args)
 
     def on_failure(self, callback: Callable[[str], None]) -> None:
         self.fail = callback
@@ -51,6 +60,19 @@ class WatchedExecutor(FakeExecutor):
         """Ids of the requests that the worker knows."""
         held: list[str] = self.collective_rpc("held")[0]
         return held
+
+
+class StuckScheduler(DefaultScheduler):
+    """Never comes back from putting a step together for a request named "stuck"."""
+
+    def add_request(self, request: EngineCoreRequest) -> None:
+        super().add_request(request)
+        self._is_stuck = request.request_id == "stuck"
+
+    def schedule(self) -> SchedulerOutput:
+        while self.has_work() and self._is_stuck:
+            time.sleep(0.01)
+        return super().schedule()
 
 
 class ExtraExecutor(FakeExecutor):

@@ -224,6 +224,7 @@ def test_the_log_level_can_be_set_by_a_call(engine: LLMEngine) -> None:
     before = logger.level
     engine.core.call("set_log_level", ["ERROR"])
     assert logger.level == logging.ERROR
+    assert ("set_log_level", "ERROR") in WatchedExecutor.latest.calls
     with pytest.raises(RequestError, match="DEBUG, INFO, WARNING, ERROR"):
         engine.core.call("set_log_level", ["LOUD"])
     logger.setLevel(before)

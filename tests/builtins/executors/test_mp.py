@@ -134,7 +134,7 @@ def _environment(pid: int) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def test_log_lines_carry_their_rank_a_killed_worker_is_named_and_the_others_end_with_it(
+def test_log_lines_carry_their_rank_and_new_level_a_killed_worker_is_named_and_the_others_end_with_it(
     config: EngineConfig, plugins: PluginManager, capfd: pytest.CaptureFixture[str]
 ) -> None:
     configure_logging("INFO", "core")
@@ -142,6 +142,11 @@ def test_log_lines_carry_their_rank_a_killed_worker_is_named_and_the_others_end_
     said = capfd.readouterr().err
     assert " worker-0 rank 0 of 2" in said
     assert " worker-1 rank 1 of 2" in said
+    for level in ("ERROR", "INFO"):
+        executor.collective_rpc("set_log_level", level)
+    said = capfd.readouterr().err
+    assert said.count("the log level is INFO from now on") == 2
+    assert "ERROR from now on" not in said
     told: SimpleQueue[str] = SimpleQueue()
     executor.on_failure(told.put)
     os.kill(executor.pids[1], signal.SIGSTOP)

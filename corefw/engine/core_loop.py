@@ -7,6 +7,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from corefw.engine.step_board import Doing
 from corefw.errors import CorefwError, RequestError
 from corefw.messages.outputs import EngineCoreOutputs, ErrorKind, UtilityResult
 from corefw.messages.plain import valid_text
@@ -73,12 +74,28 @@ class CoreLoop:
 
     def _take_messages(self) -> bool:
         if not self._core.has_work():
-            self._inbox.get()()
-        while not self._inbox.empty():
-            self._inbox.get_nowait()()
+            self._wait_for_message()
+        self._take_what_is_there()
         return not self._stopping
 
+    def _wait_for_message(self) -> None:
+        self._turns_to(Doing.WAITING)
+        message = self._inbox.get()
+        self._turns_to(Doing.WORK)
+        message()
+
+    def _take_what_is_there(self) -> None:
+        self._turns_to(Doing.WORK)
+        while not self._inbox.empty():
+            self._inbox.get_nowait()()
+            self._turns_to(Doing.WORK)
+
+    def _turns_to(self, doing: Doing) -> None:
+        if self._core.board is not None:
+            self._core.board.turns_to(doing)
+
     def _answer(self, call: UtilityCall) -> None:
+        self._turns_to(Doing.CALL)
         try:
             result = UtilityResult(call_id=call.call_id, value=self._core.call(call.method, call.args))
         except CorefwError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from corefw.engine.restart_policy import LivenessLimits
-from corefw.engine.step_board import BoardReader
+from corefw.engine.step_board import BoardReader, Doing
 
 __all__ = ["Pulse", "StepTimes"]
 
@@ -51,6 +51,8 @@ class Pulse:
         self._num_ended = board.num_ended
         self._silent_s = 0.0
         self._in_step_s = 0.0
+        self._num_turns = board.num_turns
+        self._in_turn_s = 0.0
         self.is_ready = is_ready
         self.trouble: str | None = None
         self.verdict: str | None = None
@@ -60,6 +62,7 @@ class Pulse:
         since_s = min(since_s, _MAX_LOOK_S)
         self._look_at_beats(since_s)
         if self.is_ready:
+            self._look_at_turn(since_s)
             self._look_at_step(since_s)
 
     def _look_at_beats(self, since_s: float) -> None:
@@ -72,6 +75,21 @@ class Pulse:
         if self._silent_s >= (self._limits.stopped_s if self.is_ready else self._limits.starting_s):
             self.verdict = f"showed no sign of life for {self._silent_s:.0f} s"
 
+    def _look_at_turn(self, since_s: float) -> None:
+        """Between steps; in a call also while steps are under way."""
+        num_turns, doing = self._board.num_turns, self._board.doing
+        is_at_it = doing is Doing.CALL or (doing is Doing.WORK and not self._board.is_stepping)
+        if num_turns != self._num_turns or not is_at_it:
+            self._num_turns, self._in_turn_s = num_turns, 0.0
+            return
+        self._in_turn_s += since_s
+        limit_s = self._limits.call_s if doing is Doing.CALL else self._limits.turn_s
+        what = "a call" if doing is Doing.CALL else "what it does between steps"
+        if self._in_turn_s >= self._limits.turn_s:
+            self.trouble = self.trouble or f"the engine core has been for {self._in_turn_s:.0f} s in {what}"
+        if self._in_turn_s >= limit_s:
+            self.verdict = f"was for more than {limit_s:.0f} s in {what}"
+
     def _look_at_step(self, since_s: float) -> None:
         num_ended = self._board.num_ended
         if num_ended != self._num_ended:
@@ -79,6 +97,8 @@ class Pulse:
             self._num_ended, self._in_step_s = num_ended, 0.0
         if not self._board.is_stepping:
             self._in_step_s = 0.0
+            return
+        if self._board.doing is Doing.CALL:  # the step waits for its end
             return
         self._in_step_s += since_s
         num_tokens = self._board.num_step_tokens

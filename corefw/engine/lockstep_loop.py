@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from corefw.engine.core_loop import CoreLoop
+from corefw.engine.step_board import Doing
 from corefw.messages.control import WaveReport
 from corefw.messages.outputs import EngineCoreOutputs
 
@@ -52,9 +53,8 @@ class LockstepLoop(CoreLoop):
 
     def _take_messages(self) -> bool:
         while not (self._stopping or self._is_running or self._core.has_work()):
-            self._inbox.get()()
-        while not self._inbox.empty():
-            self._inbox.get_nowait()()
+            self._wait_for_message()
+        self._take_what_is_there()
         return not self._stopping
 
     def _begin(self) -> None:
@@ -70,6 +70,7 @@ class LockstepLoop(CoreLoop):
         if outputs is not None and outputs.stats is not None:
             num_real_steps = outputs.stats.num_steps
         if num_real_steps == self._num_real_steps:
+            self._turns_to(Doing.CALL)  # it may take as long as the others' first step
             self._core.dummy_step()
         self._num_real_steps = num_real_steps
         self._num_steps += 1
@@ -78,7 +79,7 @@ class LockstepLoop(CoreLoop):
         """Tell how it stands here, and wait for what all do. Messages are taken meanwhile."""
         self._report()
         while not (self._order or self._stopping or self._is_woken):
-            self._inbox.get()()
+            self._wait_for_message()
         if self._order and not self._order.goes_on:
             self._is_running = False
             self._wave += 1

@@ -18,6 +18,8 @@ class LivenessLimits:
         step_s: a step may always take so long.
         step_factor: it may take so many times as long as the longest of its size took.
         first_step_s: it may take so long where none of its size, or of a larger one, has ended yet.
+        turn_s: what the core does between steps may take so long.
+        call_s: a call may take so long, since it may be a plugin's.
     """
 
     quiet_s: float = 1.2
@@ -26,6 +28,8 @@ class LivenessLimits:
     step_s: float = 15.0
     step_factor: float = 10.0
     first_step_s: float = 300.0
+    turn_s: float = 15.0
+    call_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,24 +10,33 @@ import os
 import threading
 from collections import deque
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from corefw.messages.scheduling import SchedulerOutput
 
-__all__ = ["BEAT_S", "BoardReader", "StepBoard"]
+__all__ = ["BEAT_S", "BoardReader", "Doing", "StepBoard"]
 
 # How often the core's heartbeat thread writes.
 BEAT_S = 0.2
 
 # Words of 64 bits, each written in one store: whoever is killed meanwhile leaves the old value or the new one.
-_BEATS, _BEGUN, _ENDED, _TOKENS, _ENDED_TOKENS, _IDS = range(6)
+_BEATS, _BEGUN, _ENDED, _TOKENS, _ENDED_TOKENS, _IDS, _DOING, _TURNS = range(8)
 _WORD_BYTES = 8
 _HEADER_BYTES = 4096
 # Ids lie in two places by turns, so that a half-written list is never the valid one. Pages that nobody writes to don't
 # exist, so this costs address space alone; it has room for 40,000 requests.
 _IDS_BYTES = 2 * 2**20
 _NUM_BYTES = _HEADER_BYTES + 2 * _IDS_BYTES
+
+
+class Doing(IntEnum):
+    """What the core's thread is at: WAITING for something to do, WORK of its own, a CALL of what others wrote."""
+
+    WAITING = 0
+    WORK = 1
+    CALL = 2
 
 
 class StepBoard:
@@ -63,6 +72,11 @@ class StepBoard:
         self._words[_ENDED] += 1
         if self._steps:
             self._tell_running()
+
+    def turns_to(self, doing: Doing) -> None:
+        """The core's thread has got on, and does this from now on."""
+        self._words[_DOING] = doing
+        self._words[_TURNS] += 1
 
     def stop(self) -> None:
         """No more heartbeats: the process is about to end."""
@@ -111,6 +125,16 @@ class BoardReader:
     def is_stepping(self) -> bool:
         """Whether a step is under way, or was when the process died."""
         return self._word(_BEGUN) > self._word(_ENDED)
+
+    @property
+    def doing(self) -> Doing:
+        """What the core's thread is at."""
+        return Doing(self._word(_DOING))
+
+    @property
+    def num_turns(self) -> int:
+        """Grows whenever the core's thread gets on."""
+        return self._word(_TURNS)
 
     @property
     def num_step_tokens(self) -> int:

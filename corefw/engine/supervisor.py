@@ -21,6 +21,7 @@ from corefw.engine.ledger import Entry, Ledger
 from corefw.engine.liveness import Pulse, StepTimes
 from corefw.engine.restart_policy import RestartPolicy
 from corefw.engine.running_totals import RunningTotals
+from corefw.engine.step_board import Doing
 from corefw.engine.suspects import Finding, Suspects
 from corefw.errors import EngineDeadError, EngineError
 from corefw.messages.codec import Codec
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from corefw.config.runtime_plan import RuntimePlan
     from corefw.engine.clients.multiprocess import MultiProcessClient
     from corefw.engine.process import CoreProcess
+    from corefw.engine.step_board import BoardReader
 
 __all__ = ["SupervisedClient"]
 
@@ -194,7 +196,7 @@ class SupervisedClient(AsyncCoreClient):
         if self._stopping or self._policy.max_restarts == 0:
             self._give_up(EngineDeadError(reason))
             return
-        finding = self._find_culprit(core.process.board.running_ids())
+        finding = self._find_culprit(core.process.board)
         was_idle_long = not len(self._ledger) and time.monotonic() - self._ready_s >= _HEALTHY_S
         if self._any_progress or finding.is_news or was_idle_long:
             self._num_fruitless = 0
@@ -206,8 +208,11 @@ class SupervisedClient(AsyncCoreClient):
         if self._count_restart(reason):
             self._restart_task = asyncio.create_task(self._restart(core), name="core-restart")
 
-    def _find_culprit(self, running_ids: Sequence[str]) -> Finding:
-        """Where no step was under way, any request in the core may have been it."""
+    def _find_culprit(self, board: BoardReader) -> Finding:
+        """Where no step was under way, any request in the core may have been it; in a call none of them."""
+        if board.doing is Doing.CALL:
+            return Finding()
+        running_ids = board.running_ids()
         in_core = [entry.request.request_id for entry in self._ledger if entry.is_in_core and not entry.is_aborted]
         ran = [request_id for request_id in running_ids if request_id in self._ledger] or in_core
         return self._suspects.crashed(ran) if ran else Finding()
@@ -257,7 +262,9 @@ class SupervisedClient(AsyncCoreClient):
             await asyncio.sleep(self._policy.delay_s(self._num_fruitless))
             try:
                 core = await self._start()
-            except (EngineError, OSError) as error:  # OSError: no process could be made
+            except Exception as error:  # whatever it is, nobody must wait for a restart that isn't tried any more
+                if not isinstance(error, EngineError | OSError):  # OSError: no process could be made
+                    _log.exception("a restart of the engine core failed in a way that nobody foresaw")
                 if not self._count_restart(str(error)):
                     return
             else:

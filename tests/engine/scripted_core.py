@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from corefw.config.engine_config import EngineConfig
 from corefw.config.runtime_plan import RuntimePlan
+from corefw.engine.step_board import Doing
 from corefw.errors import EngineDeadError, EngineStartError
 from corefw.messages.codec import Codec
 from corefw.messages.control import UtilityCall
@@ -35,6 +36,8 @@ class ScriptedBoard:
         self.ids: Sequence[str] = ()
         self.num_ended = self.num_step_tokens = self.num_ended_tokens = 0
         self.is_stepping = False
+        self.doing = Doing.WAITING
+        self.num_turns = 0
 
     @property
     def num_beats(self) -> int:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 
@@ -7,10 +8,13 @@ import pytest
 
 from corefw.engine.core import EngineCore
 from corefw.engine.core_loop import CoreLoop
+from corefw.engine.step_board import BoardReader, Doing, StepBoard
 from corefw.errors import EngineDeadError
 from corefw.messages.control import UtilityCall
 from corefw.messages.outputs import EngineCoreOutput, EngineCoreOutputs, FinishReason
+from corefw.observability.logging import logging_settings
 from tests.engine.fake_engine import WATCHED, WatchedExecutor, config, expected, plugins, request, tokens
+from tests.engine.leftovers import wait_until
 
 
 class Running:
@@ -122,3 +126,22 @@ def test_a_worker_that_dies_while_the_core_is_idle_ends_the_loop(running: Runnin
     WatchedExecutor.latest.fail("rank 1 was killed")
     running.thread.join(5)
     assert isinstance(running.error, EngineDeadError)
+
+
+def test_the_board_tells_what_the_loop_is_at(running: Running) -> None:
+    reader = BoardReader()
+    running.core.board = StepBoard(os.dup(reader.fd))
+    seen: list[Doing] = []
+    WatchedExecutor.latest.during_step = WatchedExecutor.latest.during_call = lambda: seen.append(reader.doing)
+    running.thread.start()
+    running.loop.add_request(request("a", 1))
+    running.wait_for_end("a")
+    assert wait_until(lambda: reader.doing is Doing.WAITING, 5)
+    running.loop.call(UtilityCall(call_id=1, method="set_log_level", args=[logging_settings()[0]]))
+    assert wait_until(lambda: seen[-1] is Doing.CALL and reader.doing is Doing.WAITING, 5)
+    assert set(seen[:-1]) == {Doing.WORK}
+    num_turns = reader.num_turns
+    running.loop.add_request(request("b", 20))
+    running.wait_for_end("b")
+    assert reader.num_turns >= num_turns + 20
+    reader.close()

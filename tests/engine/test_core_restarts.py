@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,11 +33,11 @@ def sockets_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @contextlib.asynccontextmanager
-async def running(directory: Path, policy: RestartPolicy | None = None) -> AsyncIterator[AsyncEngine]:
+async def running(directory: Path, policy: RestartPolicy | None = None, **settings: Any) -> AsyncIterator[AsyncEngine]:
     """A supervised engine that must leave nothing behind, whatever became of its cores."""
     with nothing_left(directory):
         process = CoreProcess.spawn(preload=())
-        process.configure(config())
+        process.configure(config(**settings))
         engine = AsyncEngine(SupervisedClient(await process.connect(), policy))
         yield engine
         await engine.shutdown()
@@ -111,6 +112,16 @@ async def test_a_step_that_never_ends_is_the_cores_death(sockets_in: Path) -> No
     limits = LivenessLimits(step_s=1.0, first_step_s=1.0)
     async with running(sockets_in, RestartPolicy(limits=limits)) as engine:
         stream = engine.submit(request("stuck", 40, delay_s=600))
+        stuck = core_pid(engine)
+        await until(lambda: core_pid(engine) != stuck)
+        stream.abort()
+        assert tokens(await collect(engine.submit(request("later")))) == expected("later")
+
+
+async def test_a_scheduler_that_never_comes_back_is_the_cores_death(sockets_in: Path) -> None:
+    policy = RestartPolicy(limits=LivenessLimits(turn_s=1.0))
+    async with running(sockets_in, policy, scheduler="tests.engine.fake_engine:StuckScheduler") as engine:
+        stream = engine.submit(request("stuck"))
         stuck = core_pid(engine)
         await until(lambda: core_pid(engine) != stuck)
         stream.abort()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from corefw.engine.liveness import Pulse, StepTimes
 from corefw.engine.restart_policy import LivenessLimits
+from corefw.engine.step_board import Doing
 from tests.engine.scripted_core import ScriptedBoard
 
 LIMITS = LivenessLimits()
@@ -104,3 +105,53 @@ def test_many_steps_one_after_another_are_no_long_one() -> None:
         board.num_ended += 1
         pulse.look(TICK_S)
     assert pulse.verdict is None
+
+
+def test_what_is_done_between_steps_may_take_fifteen_seconds() -> None:
+    board = ScriptedBoard()
+    pulse = pulse_of(board)
+    look(pulse, 60)  # it waits for something to do
+    board.doing = Doing.WORK
+    for _ in range(1000):
+        board.num_turns += 1
+        pulse.look(TICK_S)
+    assert (pulse.trouble, pulse.verdict) == (None, None)
+    look(pulse, 14)
+    assert (pulse.trouble, pulse.verdict) == (None, None)
+    look(pulse, 2)
+    assert pulse.verdict == "was for more than 15 s in what it does between steps"
+
+
+def test_a_call_may_take_five_minutes_but_is_trouble_before() -> None:
+    board = ScriptedBoard()
+    pulse = pulse_of(board)
+    run_step(board, pulse, 1, 0.1)
+    board.is_stepping, board.num_step_tokens, board.doing = True, 1, Doing.CALL  # a step ahead, which isn't late
+    look(pulse, 14)
+    assert pulse.trouble is None
+    look(pulse, 276)
+    assert (pulse.trouble or "").endswith("in a call")
+    assert pulse.verdict is None
+    look(pulse, 11)
+    assert pulse.verdict == "was for more than 300 s in a call"
+
+
+def test_trouble_with_a_call_ends_with_the_call() -> None:
+    board = ScriptedBoard()
+    pulse = pulse_of(board)
+    board.doing = Doing.CALL
+    look(pulse, 20)
+    assert pulse.trouble is not None
+    board.num_turns, board.doing = 1, Doing.WAITING
+    look(pulse, TICK_S)
+    assert (pulse.trouble, pulse.verdict) == (None, None)
+
+
+def test_the_time_of_a_step_is_not_time_between_steps() -> None:
+    board = ScriptedBoard()
+    pulse = pulse_of(board)
+    board.doing = Doing.WORK
+    look(pulse, 10)
+    run_step(board, pulse, 2048, 100)
+    look(pulse, 10)
+    assert (pulse.trouble, pulse.verdict) == (None, None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from corefw.engine.step_board import BEAT_S, BoardReader, StepBoard
+from corefw.engine.step_board import BEAT_S, BoardReader, Doing, StepBoard
 from corefw.messages.scheduling import CachedRequests, SchedulerOutput
 from tests.engine.leftovers import wait_until
 
@@ -62,6 +62,14 @@ def test_of_several_steps_all_requests_count_and_the_oldest_ends_first(reader: B
     board.step_ends()
     assert reader.running_ids() == ("c", "d")
     assert (reader.num_step_tokens, reader.num_ended_tokens) == (4, 6)
+
+
+def test_what_the_core_turns_to_can_be_read(reader: BoardReader, board: StepBoard) -> None:
+    assert (reader.doing, reader.num_turns) == (Doing.WAITING, 0)
+    board.turns_to(Doing.CALL)
+    assert (reader.doing, reader.num_turns) == (Doing.CALL, 1)
+    board.turns_to(Doing.CALL)
+    assert reader.num_turns == 2
 
 
 def test_a_step_without_requests_has_none(reader: BoardReader, board: StepBoard) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+import zmq
 
+from corefw.config.engine_config import EngineConfig
 from corefw.engine.async_engine import AsyncEngine
 from corefw.engine.output_stream import OutputStream
 from corefw.engine.restart_policy import LivenessLimits, RestartPolicy
+from corefw.engine.step_board import Doing
 from corefw.engine.supervisor import SupervisedClient
 from corefw.errors import EngineDeadError, EngineError
 from corefw.messages.arrays import Array
@@ -24,7 +28,7 @@ from corefw.messages.outputs import (
 )
 from corefw.messages.sampling import SamplingParams
 from tests.engine.fake_engine import request, tokens
-from tests.engine.scripted_core import ScriptedCores, plan
+from tests.engine.scripted_core import ScriptedCores, ScriptedProcess, plan
 
 LENGTH = FinishReason.LENGTH
 NO_DELAY = RestartPolicy(max_restarts=3, first_delay_s=0.0)
@@ -190,6 +194,40 @@ async def test_what_was_set_is_set_again_before_requests_run(engine: AsyncEngine
     cores.latest.deliver(EngineCoreOutputs(utility=UtilityResult(call_id=replayed.call_id)))
     await settled()
     assert engine.death is None  # nobody had asked for that answer
+
+
+async def test_a_death_in_a_call_makes_nobody_suspect(engine: AsyncEngine, cores: ScriptedCores) -> None:
+    stream = engine.submit(request("a"))
+    for number in (2, 3, 4):
+        call = asyncio.create_task(engine.call("some.plugin"))
+        await settled()
+        cores.latest.say("a", number)
+        await settled()
+        cores.latest.process.board.doing = Doing.CALL
+        cores.latest.die()
+        with pytest.raises(EngineError, match="whether the call had an effect"):
+            await call
+        await started(cores, number)
+    assert cores.latest.ids == ["a"]
+    cores.latest.say("a", 5, reason=LENGTH)
+    assert tokens(await collect(stream)) == [2, 3, 4, 5]
+
+
+async def test_a_start_that_fails_in_an_unforeseen_way_is_tried_again(
+    engine: AsyncEngine, cores: ScriptedCores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = engine.submit(request("a"))
+    successor = ScriptedProcess.successor
+
+    def fail_once(process: ScriptedProcess, settings: EngineConfig) -> ScriptedProcess:
+        monkeypatch.setattr(ScriptedProcess, "successor", successor)
+        raise zmq.ZMQError(errno.EMFILE)
+
+    monkeypatch.setattr(ScriptedProcess, "successor", fail_once)
+    cores.latest.die("a")
+    await started(cores, 2)
+    cores.latest.say("a", 1, reason=LENGTH)
+    assert tokens(await collect(stream)) == [1]
 
 
 async def test_counters_go_on_and_gauges_tell_of_who_waits(engine: AsyncEngine, cores: ScriptedCores) -> None:

@@ -34,6 +34,7 @@ __all__ = ["EngineHub", "FrontEndLink"]
 # A front end that nothing came for still learns so often how busy the engine is.
 _STATS_S = 0.1
 _TROUBLE_S = 0.2
+_SIGN_OF_LIFE_S = 0.5
 
 _log = get_logger(__name__)
 
@@ -55,11 +56,17 @@ class EngineHub:
         self._calls: dict[int, tuple[FrontEndLink, int]] = {}
         self._call_ids = itertools.count(1)
         self._trouble: str | None = None
+        self._stats: SchedulerStats | None = None
         self.death: asyncio.Future[EngineDeadError] = asyncio.get_running_loop().create_future()
         self._tasks = [
             asyncio.create_task(self._distribute(), name="hub-outputs"),
             asyncio.create_task(self._watch_trouble(), name="hub-trouble"),
         ]
+
+    @property
+    def num_front_ends(self) -> int:
+        """How many are connected."""
+        return len(self._links)
 
     async def attach(self, stream: socket.socket) -> FrontEndLink:
         """Connect a front end that waits at the other end of ``stream``, as for a core.
@@ -70,12 +77,21 @@ class EngineHub:
         link = FrontEndLink(self, await asyncio.to_thread(_connected, ControlChannel(stream)))
         self._links.append(link)
         link.start()
-        await asyncio.to_thread(_send, ControlChannel(stream), Ready(plan=self._client.plan))
-        if self._trouble is not None:
-            link.send_trouble(self._trouble)
+        try:
+            await asyncio.to_thread(_send, ControlChannel(stream), Ready(plan=self._client.plan))
+        except BaseException:
+            await self.detach(link)
+            raise
+        self._catch_up(link)
+        return link
+
+    def _catch_up(self, link: FrontEndLink) -> None:
+        """Tell a new front end what the others know: an idle engine says nothing by itself."""
+        if self._stats is not None:
+            link.send(EngineCoreOutputs(stats=self._stats))
+        link.send_trouble(self._trouble)
         if self.death.done():
             link.send_dead(str(self.death.result()))
-        return link
 
     async def detach(self, link: FrontEndLink) -> None:
         """Forget a front end; what it had asked for is aborted. May be called twice."""
@@ -156,6 +172,7 @@ class EngineHub:
             if owner is not None:
                 shares.setdefault(owner, []).append(output)
         to_all = bool(message.events or message.num_dropped_events)
+        self._stats = message.stats or self._stats
         for link in self._links:
             stats = link.due(message.stats, link in shares)
             if link in shares or to_all or stats is not None:
@@ -170,9 +187,11 @@ class EngineHub:
             link.send(EngineCoreOutputs(utility=msgspec.structs.replace(result, call_id=call_id)))
 
     async def _watch_trouble(self) -> None:
+        """Told now and then though nothing has changed: it is this process's sign of life."""
+        told_s = 0.0
         while True:
-            if self._client.trouble != self._trouble:
-                self._trouble = self._client.trouble
+            if self._client.trouble != self._trouble or time.monotonic() >= told_s + _SIGN_OF_LIFE_S:
+                self._trouble, told_s = self._client.trouble, time.monotonic()
                 for link in self._links:
                     link.send_trouble(self._trouble)
             await asyncio.sleep(_TROUBLE_S)

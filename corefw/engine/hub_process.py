@@ -11,7 +11,7 @@ from corefw.errors import EngineStartError
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
-    from corefw.engine.clients.multiprocess import MultiProcessClient
+    from corefw.engine.clients.hub_client import HubClient
     from corefw.engine.process import CoreProcess
 
 __all__ = ["HubProcess"]
@@ -36,18 +36,18 @@ class HubProcess:
             self._either.register(descriptor, select.EPOLLIN)
         self.exit_fd = self._either.fileno()
 
-    async def connect(self, config: EngineConfig) -> MultiProcessClient:
+    async def connect(self, config: EngineConfig) -> HubClient:
         """Wait until the hub has attached this process.
 
         Raises:
             EngineStartError: it has gone.
         """
+        from corefw.engine.clients.hub_client import HubClient
         from corefw.engine.clients.link import CoreLink
-        from corefw.engine.clients.multiprocess import MultiProcessClient
 
         self._link = CoreLink(cast("CoreProcess", self))  # has what the link and its client call
         self._link.config = config
-        return await MultiProcessClient.connect(self._link)
+        return await HubClient.connect(self._link)
 
     @property
     def alive(self) -> bool:

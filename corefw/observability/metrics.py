@@ -84,6 +84,9 @@ class Metrics:
         max_model_len: largest bucket of token counts.
         info, cache_info: labels of the two metrics that are always 1.
         plugins: gives what is told of plugins; called at each scrape.
+
+    Attributes:
+        on_total: called with this server's own part before it is told with that of the others.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class Metrics:
         self.ends = dict.fromkeys(FINISH_REASONS, 0)
         self.http_requests: Counter[tuple[str, str, int]] = Counter()
         self._others: dict[int, MetricsShare] = {}
+        self.on_total: Callable[[MetricsShare], object] = lambda _: None
         self._first_token = self.histograms["time_to_first_token_seconds"]
         self._between_tokens = self.histograms["inter_token_latency_seconds"]
         self._registry = CollectorRegistry()
@@ -139,7 +143,9 @@ class Metrics:
 
     def total(self) -> MetricsShare:
         """Of this server and the others."""
-        return summed((self.share(), *self._others.values()))
+        own = self.share()
+        self.on_total(own)
+        return summed((own, *self._others.values()))
 
     def http_request(self, method: str, route: str, status: int) -> None:
         """An HTTP request was answered; ``route`` is one of the server's, never what a client wrote."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 
 import msgspec
@@ -24,6 +25,7 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, tag="serve"):
         log_level: of its records.
         search_path: the parent's ``sys.path``.
         started_s: ``time.time()`` of the parent's start.
+        counted: what the others have counted so far, the dead ones included.
     """
 
     config: EngineConfig
@@ -33,6 +35,7 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, tag="serve"):
     log_level: str
     search_path: tuple[str, ...]
     started_s: float
+    counted: tuple[Counted, ...] = ()
 
 
 class StopOrder(msgspec.Struct, frozen=True, tag="stop"):
@@ -62,3 +65,15 @@ class ApiChannel(Channel[ApiMessage]):
 
     def __init__(self, stream: socket.socket) -> None:
         super().__init__(stream, ApiMessage)
+        self._socket = stream
+
+    def offer(self, message: ApiMessage) -> bool:
+        """Send without blocking; False where the other end has gone, or doesn't read and so misses it."""
+        try:
+            # A stream counts as writable while three quarters of its buffer are free, so the message goes in whole.
+            if not select.select([], [self._socket], [], 0)[1]:
+                return False
+            self.send(message)
+        except (OSError, ValueError):  # ValueError: it was closed here
+            return False
+        return True

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -27,6 +28,7 @@ from corefw.server.run import HttpServer, run_server
 if TYPE_CHECKING:
     from corefw.frontend.prepare import Prepared
     from corefw.observability.metrics import Metrics
+    from corefw.observability.metrics_share import MetricsShare
 
 __all__ = ["run_api_server"]
 
@@ -51,7 +53,7 @@ def run_api_server(control: socket.socket, engine: socket.socket, listening: soc
         return 1
     sys.path.extend(path for path in order.search_path if path not in sys.path)
     configure_logging(order.log_level, f"api {order.index}", order.server_config.log_format)
-    parent = _Parent(channel)
+    parent = _Parent(channel, order.counted)
     try:
         prepared = prepare_again(order.config)
         uvloop.run(_serve(order, prepared, HubProcess(engine, parent_pid), listening, parent))
@@ -84,9 +86,11 @@ async def _serve(
 class _Parent:
     """Hears of the server's progress, and gives it orders."""
 
-    def __init__(self, channel: ApiChannel) -> None:
+    def __init__(self, channel: ApiChannel, counted: Sequence[Counted]) -> None:
         self._channel = channel
+        self._counted = counted
         self._is_serving = False
+        self._told: MetricsShare | None = None
         self._metrics: Metrics
         self._counting: asyncio.Task[None]
 
@@ -96,6 +100,9 @@ class _Parent:
         self._channel.send(Serving())
         loop = asyncio.get_running_loop()
         self._metrics = server.metrics
+        for told in self._counted:
+            self._metrics.take_share(told.server, told.share)
+        self._metrics.on_total = self._tell
         self._counting = asyncio.create_task(self._tell_counts(), name="counts")
         threading.Thread(target=self._obey, args=(server, loop), name="orders", daemon=True).start()
 
@@ -116,9 +123,11 @@ class _Parent:
                 post(loop, lambda told: self._metrics.take_share(told.server, told.share), message)
 
     async def _tell_counts(self) -> None:
-        last = None
         while True:
             await asyncio.sleep(_COUNTS_S)
-            if (share := self._metrics.share()) != last:
-                self._channel.send(Counted(share=share))
-                last = share
+            self._tell(self._metrics.share())
+
+    def _tell(self, share: MetricsShare) -> None:
+        """Also whenever a client gets to know it: so what another one tells next isn't less."""
+        if share != self._told and self._channel.offer(Counted(share=share)):
+            self._told = share

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import itertools
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -139,12 +138,13 @@ class ApiServers:
             except EngineStartError as error:  # it ends, and counts
                 _log.error("API server %d couldn't be started again: %s", index, error)
             else:
-                for counted in self._counted.values():
+                for counted in self._counted.values():  # what was counted while it started
                     server.tell(counted)
 
     def _make(self, index: int) -> _ApiServer:
         number = next(self._numbers)
-        return _ApiServer(self._hub, self._order(index), self._listener, partial(self._take_counts, number))
+        order = msgspec.structs.replace(self._order(index), counted=tuple(self._counted.values()))
+        return _ApiServer(self._hub, order, self._listener, partial(self._take_counts, number))
 
     def _take_counts(self, number: int, sender: _ApiServer, told: Counted) -> None:
         """Pass on what one has counted. Of those that died it stays counted."""
@@ -205,6 +205,7 @@ class _ApiServer:
         self._serving: asyncio.Future[None] = self._loop.create_future()
         self._child: subprocess.Popen[bytes] | None = None
         self._link: FrontEndLink | None = None
+        self._held = contextlib.ExitStack()
         self.ended = asyncio.Event()
         self.how = ""
 
@@ -214,10 +215,13 @@ class _ApiServer:
         Raises:
             EngineStartError: with the cause as it told it, or its exit status.
         """
-        self._control, control = socket.socketpair()
-        self._engine, engine = socket.socketpair()
-        with control, engine:
-            self._child = self._spawn(control, engine)
+        try:
+            self._child = self._spawn()
+        except OSError as error:  # too many open files, or processes
+            self._held.close()
+            self.how = "couldn't be started"
+            self.ended.set()
+            raise EngineStartError(f"API server {self._order.index} couldn't be started: {error}") from None
         self._channel = ApiChannel(self._control)
         threading.Thread(target=self._listen, args=(self._child,), name="api-server", daemon=True).start()
         with contextlib.suppress(EngineError, OSError):  # of a child that died: how, is known below
@@ -226,15 +230,18 @@ class _ApiServer:
         await self._serving
 
     def stop(self) -> None:
-        """Tell it to drain; the second time, to end at once."""
-        self.tell(StopOrder())
+        """Tell it to drain; the second time, to end at once. One that doesn't serve yet is ended in any case."""
+        if self._child is None:
+            self.ended.set()
+        elif self._is_serving:
+            self.tell(StopOrder())
+        elif self._child.poll() is None:
+            self._child.kill()
 
     def tell(self, message: StopOrder | Counted) -> None:
         """Send what it gets to hear while it serves. Never blocks: one that doesn't read misses it."""
-        if not self._is_serving or not select.select([], [self._control], [], 0)[1]:
-            return
-        with contextlib.suppress(OSError):
-            self._channel.send(message)
+        if self._is_serving:
+            self._channel.offer(message)
 
     async def close(self) -> None:
         """Kill it if it runs, and close what is held for it. May be called twice."""
@@ -245,14 +252,20 @@ class _ApiServer:
         await self.ended.wait()
         if self._link is not None:
             await self._hub.detach(self._link)
-        self._control.close()
-        self._engine.close()
+        self._held.close()
         if self._serving.done() and not self._serving.cancelled():
             self._serving.exception()  # whoever had to know knows
 
-    def _spawn(self, control: socket.socket, engine: socket.socket) -> subprocess.Popen[bytes]:
-        listening = self._listener.socket
-        shared = {"control": control, "engine": engine, "listen": listening}
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        with contextlib.ExitStack() as theirs:
+            (self._control, control), (self._engine, engine) = (self._socket_pair(theirs) for _ in range(2))
+            return self._spawn_with({"control": control, "engine": engine, "listen": self._listener.socket})
+
+    def _socket_pair(self, theirs: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
+        ends = socket.socketpair()
+        return self._held.enter_context(ends[0]), theirs.enter_context(ends[1])
+
+    def _spawn_with(self, shared: dict[str, socket.socket]) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-P", "-m", "corefw.server.api_server_main", f"--parent-pid={os.getpid()}"]
         command += [f"--{name}-fd={one.fileno()}" for name, one in shared.items()]
         if threading.current_thread() is threading.main_thread():
@@ -268,7 +281,7 @@ class _ApiServer:
                 post(self._loop, self._take, message)
         except (OSError, ValueError, EngineError) as error:
             _log.debug("an API server can't be heard any more: %s", error)
-        post(self._loop, self._end, child.wait())
+        post(self._loop, self._end, _how(child.wait()))
 
     def _take(self, message: object) -> None:
         if isinstance(message, Counted):
@@ -285,8 +298,8 @@ class _ApiServer:
         begun = self._serving.done() and not self._serving.cancelled() and self._serving.exception() is None
         return begun and not self.ended.is_set()
 
-    def _end(self, status: int) -> None:
-        self.how = _how(status)
+    def _end(self, how: str) -> None:
+        self.how = how
         self.ended.set()
         if not self._serving.done():
             self._serving.set_exception(EngineStartError(f"API server {self._order.index} {self.how} while it started"))

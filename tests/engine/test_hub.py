@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from corefw.engine.async_engine import AsyncEngine
+from corefw.engine.clients import hub_client
 from corefw.engine.hub import EngineHub, FrontEndLink
 from corefw.engine.hub_process import HubProcess
+from corefw.engine.startup import Addresses, ControlChannel
 from corefw.errors import EngineDeadError, EngineError
 from corefw.messages.outputs import EngineCoreOutput, FinishReason, SchedulerStats
 from tests.engine.clients.scripted_client import ScriptedClient
@@ -144,3 +146,40 @@ async def test_a_front_end_that_dies_before_it_is_connected_is_nobody(hub: Engin
     theirs.close()
     with ours, pytest.raises(EngineError, match="before it was connected"):
         await hub.attach(ours)
+
+
+async def test_a_front_end_that_comes_later_knows_the_figures_of_an_idle_engine(
+    hub: EngineHub, core: ScriptedClient
+) -> None:
+    async with front_end(hub) as (one, _):
+        core.say(stats=SchedulerStats(num_generation_tokens=7))
+        await until(lambda: one.stats.num_generation_tokens == 7)
+        async with front_end(hub) as (late, _):
+            await until(lambda: late.stats.num_generation_tokens == 7)
+
+
+async def test_a_front_end_that_dies_while_it_is_connected_is_forgotten(hub: EngineHub, core: ScriptedClient) -> None:
+    ours, theirs = socket.socketpair()
+
+    def answer_and_hear_nothing_more() -> None:
+        channel = ControlChannel(theirs)
+        channel.receive()
+        theirs.shutdown(socket.SHUT_RD)
+        channel.send(Addresses(directory="", requests="inproc://nowhere", outputs="inproc://nowhere"))
+
+    with ours, theirs:
+        answering = asyncio.to_thread(answer_and_hear_nothing_more)
+        attached, _ = await asyncio.gather(hub.attach(ours), answering, return_exceptions=True)
+    assert isinstance(attached, EngineError)
+    core.say(stats=SchedulerStats(num_running=1))  # would wait in its socket for good, as would all that follows
+    assert hub.num_front_ends == 0
+
+
+async def test_a_silent_hub_is_trouble_and_an_idle_one_is_not(hub: EngineHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with front_end(hub) as (one, _):
+        monkeypatch.setattr(hub_client, "_QUIET_S", 1.5)
+        for _ in range(20):
+            assert one.trouble is None
+            await asyncio.sleep(0.1)
+        monkeypatch.setattr(hub_client, "_QUIET_S", 0.01)
+        await until(lambda: "no sign of life" in (one.trouble or ""))

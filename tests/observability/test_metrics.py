@@ -171,3 +171,12 @@ def test_several_engines_have_figures_of_their_own() -> None:
     assert 'corefw:engine_num_requests{engine="0",model_name="m"} 1.0' in text
     assert 'corefw:engine_num_requests{engine="1",model_name="m"} 2.0' in text
     assert "corefw:engine_" not in Metrics("m", SchedulerStats).render()[0].decode()
+
+
+def test_what_a_client_is_told_other_servers_hear_first() -> None:
+    one, other = used_metrics(), used_metrics()
+    one.on_total = lambda share: other.take_share(1, share)
+    one.http_request("POST", "/v1/completions", 400)
+    one.render()
+    line = 'corefw:http_requests_total{method="POST",route="/v1/completions",status="400"} 1.0'
+    assert line in other.render()[0].decode()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 
@@ -35,7 +36,7 @@ def test_one_of_them_logs_the_engine_s_figures() -> None:
     assert [part_of(whole, index).disable_log_stats for index in range(3)] == [False, True, True]
 
 
-async def run_with(*more_plugins: ResolvedPlugin) -> None:
+async def run_with(*more_plugins: ResolvedPlugin, drain_s: float = 0.0) -> None:
     """Two servers without a model, over an engine that says nothing."""
     listener, hub = listen_on(ServerConfig(port=0)), EngineHub(ScriptedClient())
 
@@ -51,7 +52,7 @@ async def run_with(*more_plugins: ResolvedPlugin) -> None:
         )
 
     try:
-        await ApiServers(hub, order, listener, 2, drain_s=0).run()
+        await ApiServers(hub, order, listener, 2, drain_s).run()
     finally:
         await hub.close()
         listener.close()
@@ -69,5 +70,22 @@ async def test_one_that_cannot_start_ends_all_with_its_cause() -> None:
 async def test_a_signal_during_the_start_ends_it_and_leaves_nothing() -> None:
     before = children()
     asyncio.get_running_loop().call_later(0.3, os.kill, os.getpid(), signal.SIGTERM)
-    await run_with()
+    async with asyncio.timeout(30):  # who doesn't serve yet has nothing to drain
+        await run_with(drain_s=3600)
+    assert children() <= before
+
+
+async def test_one_that_no_process_can_be_made_for_ends_all_with_its_cause() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = children()
+
+    def allow_no_more_files() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+
+    asyncio.get_running_loop().call_soon(allow_no_more_files)
+    try:
+        with pytest.raises(EngineStartError, match=r"API server 0 couldn't be started: .*Too many open files"):
+            await run_with()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert children() <= before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from corefw.messages.outputs import SchedulerStats
@@ -33,12 +33,18 @@ class Balancer:
         self._block_size = block_size
         self._knowing: OrderedDict[int, set[int]] = OrderedDict()
 
-    def place(self, request: EngineCoreRequest) -> int:
-        """The engine that the request goes to; it counts as sent."""
+    def place(self, request: EngineCoreRequest, away: Collection[int] = ()) -> int:
+        """The engine that the request goes to; it counts as sent.
+
+        Args:
+            request: whatever it is.
+            away: engines that can't be relied on at the moment; they get it only if all are such.
+        """
         beginnings = list(self._beginnings(request))
-        least = min(range(len(self._engines)), key=self._cost)
+        here = [i for i in range(len(self._engines)) if i not in away] or range(len(self._engines))
+        least = min(here, key=self._cost)
         limit = self._engines[least].num_requests + _AFFINITY_SLACK
-        knowing = [i for i in self._those_who_know(beginnings) if self._engines[i].num_requests < limit]
+        knowing = [i for i in self._those_who_know(beginnings) if i in here and self._engines[i].num_requests < limit]
         chosen = min(knowing, key=self._cost, default=least)
         self._engines[chosen].sent()
         self._remember(beginnings, chosen)

@@ -7,7 +7,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from corefw.errors import EngineError
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.config.runtime_plan import RuntimePlan
     from corefw.messages.control import UtilityCall, WaveOrder
+    from corefw.messages.events import PluginEvent
     from corefw.messages.outputs import EngineCoreOutputs
     from corefw.messages.request import EngineCoreRequest
 
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 
 class SyncCoreClient(ABC):
-    """A core that its caller drives, step by step.
+    """A core that its caller drives, step by step. Each call may raise EngineDeadError: the core has gone.
 
     Attributes:
         config: what the core was built from.
@@ -44,11 +45,23 @@ class SyncCoreClient(ABC):
 
     @abstractmethod
     def step(self) -> EngineCoreOutputs:
-        """News since the last call; runs a step if there is work."""
+        """News since the last call, possibly none; runs a step if there is work."""
 
     @abstractmethod
     def has_work(self) -> bool:
         """Whether ``step`` can bring anything."""
+
+    @abstractmethod
+    def call(self, method: str, args: Sequence[Any] = ()) -> Any:
+        """Call the core by name; arguments and result are plain data.
+
+        Raises:
+            RequestError: there is no such call, or it doesn't take these arguments.
+        """
+
+    @abstractmethod
+    def take_events(self) -> list[PluginEvent]:
+        """What plugins have told that no ``step`` brought."""
 
     @abstractmethod
     def shutdown(self) -> None:

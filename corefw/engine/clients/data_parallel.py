@@ -64,7 +64,8 @@ class DataParallelClient(AsyncCoreClient):
         return None if None in troubles else troubles[0]
 
     def add_request(self, request: EngineCoreRequest) -> None:
-        home = self._balancer.place(request)
+        away = {index for index, engine in enumerate(self._engines) if engine.trouble is not None}
+        home = self._balancer.place(request, away)
         try:
             self._engines[home].add_request(request)
         except BaseException:

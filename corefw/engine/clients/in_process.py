@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from corefw.engine.clients.base import AsyncCoreClient, Mailbox, SyncCoreClient, post
 from corefw.engine.core import EngineCore
@@ -19,6 +19,7 @@ from corefw.observability.logging import get_logger
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.messages.control import UtilityCall
+    from corefw.messages.events import PluginEvent
     from corefw.plugin_system.manager import PluginManager
 
 __all__ = ["InProcessClient", "ThreadClient"]
@@ -61,6 +62,12 @@ class InProcessClient(SyncCoreClient):
 
     def has_work(self) -> bool:
         return self.core.has_work()
+
+    def call(self, method: str, args: Sequence[Any] = ()) -> Any:
+        return self.core.call(method, args)
+
+    def take_events(self) -> list[PluginEvent]:
+        return list(self.core.with_events(EngineCoreOutputs()).events)
 
     def shutdown(self) -> None:
         self.core.shutdown()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ class CoreLink:
         config: what the core was told to build; set by ``configure``.
         process: the child.
         trouble: what the core said last of why it can't be relied on at the moment; None: it can.
+        heard_s: when the core's last message came, on the monotonic clock.
     """
 
     config: EngineConfig
@@ -46,6 +48,7 @@ class CoreLink:
     def __init__(self, process: CoreProcess) -> None:
         self.process = process
         self.trouble: str | None = None
+        self.heard_s = time.monotonic()
         self._control = ControlChannel(process.control)
         self._outputs_codec = Codec(EngineCoreOutputs)
         self._directory: Path | None = None
@@ -98,6 +101,7 @@ class CoreLink:
             if self._outputs not in ready and not self._outputs.poll(_LAST_WORDS_MS):
                 raise EngineDeadError(f"the engine core {self.process.exit_text()}")
             kind, *frames = (frame.buffer for frame in self._outputs.recv_multipart(copy=False))
+            self.heard_s = time.monotonic()
             match OutputKind(bytes(kind)):
                 case OutputKind.DEAD:
                     raise EngineDeadError(bytes(frames[0]).decode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from corefw.engine.clients.base import AsyncCoreClient, Mailbox, post
 from corefw.errors import EngineDeadError, EngineError
@@ -43,7 +43,7 @@ class MultiProcessClient(AsyncCoreClient):
         self._orders = Codec(WaveOrder)
 
     @classmethod
-    async def connect(cls, link: CoreLink, on_progress: Callable[[str], None] | None = None) -> MultiProcessClient:
+    async def connect(cls, link: CoreLink, on_progress: Callable[[str], None] | None = None) -> Self:
         """Wait until the core is ready; when it isn't going to be, nothing of it is left."""
         client = cls(link, on_progress)
         client._receiver.start()

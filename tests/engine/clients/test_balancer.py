@@ -91,3 +91,10 @@ def test_the_same_tokens_under_another_salt_are_another_beginning() -> None:
     balancer = Balancer(2, 4)
     assert balancer.place(beginning_with(7, 7, 7, 7, salt="a")) == 0
     assert balancer.place(beginning_with(7, 7, 7, 7, salt="b")) == 1
+
+
+def test_an_engine_that_is_away_gets_nothing_while_another_is_there() -> None:
+    balancer = Balancer(3, 4)
+    assert balancer.place(beginning_with(7, 7, 7, 7)) == 0
+    assert [balancer.place(beginning_with(7, 7, 7, 7), {0}) for _ in range(4)] == [1, 1, 2, 2]
+    assert [balancer.place(unlike(number), {0, 1, 2}) for number in range(2)] == [0, 0]

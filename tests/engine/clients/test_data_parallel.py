@@ -104,3 +104,15 @@ async def test_a_stop_stops_every_engine(engine: AsyncEngine, cores: list[Script
     await engine.shutdown()
     assert [core.num_stops for core in cores] == [1, 1]
     assert not engine.alive
+
+
+async def test_while_an_engine_is_in_trouble_the_others_get_what_comes(
+    engine: AsyncEngine, cores: list[ScriptedClient]
+) -> None:
+    cores[0].trouble_text = "it is being restarted"
+    for name in "abc":
+        engine.submit(request(name))
+    cores[0].trouble_text = None
+    for name in "de":
+        engine.submit(request(name))
+    assert [core.requests for core in cores] == [["d", "e"], ["a", "b", "c"]]

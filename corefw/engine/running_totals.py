@@ -28,7 +28,7 @@ class RunningTotals:
 
     def core_lost(self, num_waiting: int) -> SchedulerStats:
         """The figures while there is no core."""
-        self._before = self._last
+        self._before = msgspec.structs.replace(self._last, num_restarts=self._last.num_restarts + 1)
         self._last = msgspec.structs.replace(self._before, num_running=0, num_waiting=num_waiting, kv_usage=0.0)
         return self._last
 

@@ -178,6 +178,7 @@ class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
         num_step_tokens: tokens that they computed, prompt and output.
         step_token_counts: how many of these steps had how many tokens: one count for each of ``STEP_TOKEN_BOUNDS`` and
             one for the steps above the last; empty where nobody counts.
+        num_restarts: times that the engine died and another one was to take its place.
         engines: the same of each engine, where these figures are the sums of several.
     """
 
@@ -192,6 +193,7 @@ class SchedulerStats(msgspec.Struct, frozen=True, kw_only=True):
     num_steps: int = 0
     num_step_tokens: int = 0
     step_token_counts: tuple[int, ...] = ()
+    num_restarts: int = 0
     engines: tuple[SchedulerStats, ...] = ()
 
 

@@ -19,6 +19,7 @@ from corefw.observability.metrics_catalog import (
     EACH_ENGINE_TOKENS,
     ENGINE_COUNTERS,
     ENGINE_GAUGES,
+    ENGINE_READY,
     FINISH_REASONS,
     HTTP_REQUESTS,
     INFO,
@@ -67,6 +68,8 @@ class EngineStats(Protocol):
     @property
     def num_generation_tokens(self) -> int: ...
     @property
+    def num_restarts(self) -> int: ...
+    @property
     def num_step_tokens(self) -> int: ...
     @property
     def step_token_counts(self) -> Sequence[int]: ...
@@ -84,6 +87,7 @@ class Metrics:
         max_model_len: largest bucket of token counts.
         info, cache_info: labels of the two metrics that are always 1.
         plugins: gives what is told of plugins; called at each scrape.
+        is_ready: whether the engine can be relied on; called at each scrape.
 
     Attributes:
         on_total: called with this server's own part before it is told with that of the others.
@@ -99,10 +103,12 @@ class Metrics:
         info: Mapping[str, str] | None = None,
         cache_info: Mapping[str, str] | None = None,
         plugins: Callable[[], PluginFigures] = PluginFigures,
+        is_ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self.naming = Naming(names, model)
         self.infos = ((INFO, dict(info or {})), (CACHE_INFO, dict(cache_info or {})))
         self.plugins = plugins
+        self.is_ready = is_ready
         self.stats = MonotonicStats(stats)
         self.histograms = {metric.key: Histogram(bounds_of(metric, max_model_len)) for metric in REQUEST_HISTOGRAMS}
         self.ends = dict.fromkeys(FINISH_REASONS, 0)
@@ -207,6 +213,7 @@ class MonotonicStats:
             stats.prefix_hits_tokens,
             stats.num_prompt_tokens,
             stats.num_generation_tokens,
+            stats.num_restarts,
             stats.num_step_tokens,
             *counts,
         ]
@@ -230,6 +237,7 @@ class _Collector(Collector):  # type: ignore[misc]
         labels, total = self._naming.labels, self._metrics.total()
         for metric, value in zip(ENGINE_GAUGES, gauges, strict=True):
             yield from self._families(GaugeMetricFamily, metric, [(labels, value)])
+        yield from self._families(GaugeMetricFamily, ENGINE_READY, [(labels, float(self._metrics.is_ready()))])
         for metric, count in zip(ENGINE_COUNTERS, counters, strict=True):
             yield from self._families(CounterMetricFamily, metric, [(labels, count)])
         yield from self._each_engine(stats.engines)

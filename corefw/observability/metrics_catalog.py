@@ -83,7 +83,9 @@ ENGINE_COUNTERS = (
     ),
     Metric("prompt_tokens", "Prompt tokens computed.", ("prompt_tokens",)),
     Metric("generation_tokens", "Tokens generated.", ("generation_tokens",)),
+    Metric("engine_restarts", "Times that the engine died and another one was to take its place.", ()),
 )
+ENGINE_READY = Metric("engine_ready", "1 while requests can be sent, as /health says; 0 while the engine is away.", ())
 # Of several engines each, with a label ``engine``.
 EACH_ENGINE_GAUGES = (
     Metric("engine_num_requests", "Requests that one of several engines has, waiting ones included.", ()),

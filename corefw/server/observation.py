@@ -43,6 +43,7 @@ def make_metrics(
         info=_info(config, plan),
         cache_info=_cache_info(config, plan),
         plugins=plugins.figures,
+        is_ready=lambda: engine.death is None and engine.trouble is None,
     )
 
 

@@ -237,14 +237,19 @@ async def test_counters_go_on_and_gauges_tell_of_who_waits(engine: AsyncEngine, 
     cores.gate.clear()
     cores.latest.die("a")
     await settled()
-    assert engine.stats == SchedulerStats(num_waiting=1, **counted)
+    assert engine.stats == SchedulerStats(num_waiting=1, num_restarts=1, **counted)
     cores.gate.set()
     await started(cores, 2)
     cores.latest.deliver(
         EngineCoreOutputs(stats=SchedulerStats(num_running=1, num_generation_tokens=2, step_token_counts=(1, 0)))
     )
     await settled()
-    assert engine.stats == SchedulerStats(num_running=1, num_generation_tokens=7, step_token_counts=(2, 2))
+    assert engine.stats == SchedulerStats(
+        num_running=1, num_generation_tokens=7, step_token_counts=(2, 2), num_restarts=1
+    )
+    cores.latest.die("a")
+    await settled()
+    assert engine.stats.num_restarts == 2
 
 
 async def test_only_restarts_without_progress_are_counted(engine: AsyncEngine, cores: ScriptedCores) -> None:

@@ -170,7 +170,21 @@ def test_several_engines_have_figures_of_their_own() -> None:
     text = Metrics("m", lambda: stats).render()[0].decode()
     assert 'corefw:engine_num_requests{engine="0",model_name="m"} 1.0' in text
     assert 'corefw:engine_num_requests{engine="1",model_name="m"} 2.0' in text
-    assert "corefw:engine_" not in Metrics("m", SchedulerStats).render()[0].decode()
+    assert "corefw:engine_num" not in Metrics("m", SchedulerStats).render()[0].decode()
+
+
+@pytest.mark.parametrize("names", METRICS_NAMES)
+def test_restarts_of_the_engine_and_whether_there_is_one_are_told_under_the_same_names(names: str) -> None:
+    ready = True
+    metrics = Metrics("m", lambda: SchedulerStats(num_restarts=2), names=names, is_ready=lambda: ready)
+
+    def value(name: str) -> float:
+        (line,) = (line for line in metrics.render()[0].decode().splitlines() if line.startswith(f"corefw:{name}{{"))
+        return float(line.split()[-1])
+
+    assert (value("engine_restarts_total"), value("engine_ready")) == (2, 1)
+    ready = False
+    assert value("engine_ready") == 0
 
 
 def test_what_a_client_is_told_other_servers_hear_first() -> None:

@@ -60,9 +60,26 @@ class CoreProcess:
 
         Called best on the main thread: the kernel then ties the child's life to this process's as well. A child that
         shares the machine with others gets its own ``environment``.
+
+        Raises:
+            EngineStartError: there is no process, file or memory to be had for it; nothing of it is left.
         """
+        try:
+            with contextlib.ExitStack() as undo:
+                made = cls._spawned(undo, preload, environment)
+                undo.pop_all()
+        except OSError as error:
+            raise EngineStartError(f"no process for the engine core can be started: {error.strerror}") from error
+        return made
+
+    @classmethod
+    def _spawned(
+        cls, undo: contextlib.ExitStack, preload: Sequence[str], environment: Mapping[str, str] | None
+    ) -> CoreProcess:
         board = BoardReader()
+        undo.callback(board.close)
         ours, theirs = socket.socketpair()
+        undo.enter_context(ours)
         command = [sys.executable, "-P", "-m", "corefw.engine.core_main", f"--control-fd={theirs.fileno()}"]
         command += [f"--board-fd={board.fd}", f"--parent-pid={os.getpid()}"]
         command += [f"--preload={module}" for module in preload]
@@ -78,6 +95,8 @@ class CoreProcess:
                 pass_fds=(theirs.fileno(), board.fd),
                 env=env.child_environment() if environment is None else environment,
             )
+        undo.callback(child.wait)
+        undo.callback(child.kill)
         return cls(child, ours, board, partial(cls.spawn, preload=preload, environment=environment))
 
     @property
@@ -120,8 +139,7 @@ class CoreProcess:
         """Spawn another child like this one, and tell it what to build.
 
         Raises:
-            EngineStartError: it has died at once, or no socket could be made.
-            OSError: no process could be made.
+            EngineStartError: it has died at once, or no process or socket could be made.
         """
         process = self._spawn_again()
         level, form = self._log

@@ -108,8 +108,12 @@ class BoardReader:
 
     def __init__(self) -> None:
         self.fd = os.memfd_create("corefw-step-board", os.MFD_CLOEXEC)
-        os.ftruncate(self.fd, _NUM_BYTES)
-        self._memory = mmap.mmap(self.fd, _NUM_BYTES)
+        try:
+            os.ftruncate(self.fd, _NUM_BYTES)
+            self._memory = mmap.mmap(self.fd, _NUM_BYTES)
+        except OSError:
+            os.close(self.fd)
+            raise
 
     @property
     def num_beats(self) -> int:

@@ -263,7 +263,7 @@ class SupervisedClient(AsyncCoreClient):
             try:
                 core = await self._start()
             except Exception as error:  # whatever it is, nobody must wait for a restart that isn't tried any more
-                if not isinstance(error, EngineError | OSError):  # OSError: no process could be made
+                if not isinstance(error, EngineError):
                     _log.exception("a restart of the engine core failed in a way that nobody foresaw")
                 if not self._count_restart(str(error)):
                     return

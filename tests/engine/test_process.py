@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -50,6 +52,41 @@ def test_spawning_needs_nothing_beyond_the_standard_library() -> None:
     completed = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, cwd=repository())
     assert completed.stderr == ""
     assert set(completed.stdout.split()) == {"__main__", "corefw"}
+
+
+@contextlib.contextmanager
+def free_descriptors(number: int) -> Iterator[None]:
+    """All that this process may have open are open, but so many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
+    taken: list[int] = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        for _ in range(number):
+            os.close(taken.pop())
+        yield
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_process_that_can_not_be_had_is_an_error_and_leaves_nothing(sockets_in: Path) -> None:
+    errors: list[str] = []
+    with nothing_left(sockets_in):
+        while True:
+            with free_descriptors(len(errors)):
+                try:
+                    process = CoreProcess.spawn(preload=())
+                except EngineStartError as error:
+                    errors.append(str(error))
+                    continue
+            process.close()
+            break
+    assert len(errors) >= 4  # the board's memory, the sockets, what says that the child runs, and that it doesn't
+    assert set(errors) == {"no process for the engine core can be started: Too many open files"}
 
 
 async def test_a_child_reports_its_stages_and_its_plan(spawned: CoreProcess) -> None:

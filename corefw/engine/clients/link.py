@@ -125,7 +125,11 @@ class CoreLink:
         self._remove_directory()
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
-        socket = self._context.socket(kind)
+        try:
+            socket = self._context.socket(kind)
+        except zmq.ZMQError as error:
+            self._context.destroy(linger=0)
+            raise EngineStartError(f"no socket to the engine core can be made: {error}") from error
         socket.set_hwm(0)
         return socket
 
@@ -184,9 +188,23 @@ def private_directory() -> Path:
     """A new folder of mode 0700 whose path leaves room for a socket's name.
 
     Raises:
-        EngineStartError: no temporary directory is short enough.
+        EngineStartError: no temporary directory is short enough, or none takes a folder.
     """
-    for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")):
-        if len(parent.encode()) + len("/corefw-12345678") <= _MAX_DIRECTORY_BYTES and Path(parent).is_dir():
+    reasons = []
+    for parent in _temporary_directories():
+        if len(parent.encode()) + len("/corefw-12345678") > _MAX_DIRECTORY_BYTES:
+            reasons.append(f"the path of {parent} is too long for a socket")
+            continue
+        try:
             return Path(tempfile.mkdtemp(prefix="corefw-", dir=parent))
-    raise EngineStartError("no temporary directory has a path short enough for a socket; set TMPDIR to a shorter one")
+        except OSError as error:
+            reasons.append(f"{parent}: {error.strerror}")
+    raise EngineStartError(f"no temporary directory takes the engine's sockets ({'; '.join(reasons)}); set TMPDIR")
+
+
+def _temporary_directories() -> tuple[str, ...]:
+    always = ("/tmp", "/var/tmp", "/dev/shm")
+    try:
+        return tuple(dict.fromkeys((tempfile.gettempdir(), *always)))
+    except OSError:  # it has tried them all, and the current directory
+        return always

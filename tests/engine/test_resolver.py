@@ -39,7 +39,7 @@ class Loader(ModelLoader):
             files=files,
             loader=self.name,
             architecture="X",
-            hf_config={"num_hidden_layers": 1},
+            hf_config={"num_hidden_layers": 3, "num_attention_heads": 6},
             checkpoint_dtype=files.reference.removeprefix("mem:"),
             max_position=64,
             vocab_size=10,
@@ -219,3 +219,22 @@ def test_one_of_several_engines_is_one_of_them() -> None:
     assert (parallel.num_own_engines, parallel.data_parallel_rank) == (1, 2)
     with pytest.raises(ConfigError, match="--data-parallel-rank 3 isn't one of --data-parallel-size 3"):
         resolve(data_parallel_size=3, data_parallel_rank=3)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [
+        ({"pipeline_parallel_size": 4}, "--pipeline-parallel-size 4 is more than the model's 3 layers; use at most 3"),
+        ({"tensor_parallel_size": 7}, "--tensor-parallel-size 7 is more than the model's 6 query heads; use at most 6"),
+        ({"data_parallel_size": 4096, "tensor_parallel_size": 2}, "--tensor-parallel-size 2 would be 8192 processes"),
+    ],
+)
+def test_a_grid_that_does_not_fit_is_refused_before_a_rank_is_started(sizes: dict[str, int], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        resolve(**sizes)
+
+
+def test_ranks_of_an_executor_that_may_have_other_machines_are_not_counted_against_this_one() -> None:
+    far = resolve(data_parallel_size=4096, data_parallel_rank=0, tensor_parallel_size=6).parallel
+    assert far.num_own_engines == 1
+    assert resolve(data_parallel_size=4096, distributed_executor_backend="far").parallel.num_own_engines == 4096

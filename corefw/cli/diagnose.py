@@ -32,6 +32,7 @@ __all__ = ["Layer", "add_arguments", "run"]
 _NCCL_BYTES = 2**30  # what NVIDIA advises to give containers: --shm-size=1g
 _MESSAGE_BYTES = 2**20
 _MAX_RANKS = 64
+_MAX_TIMEOUT_S = 3600.0
 _START_S = 60.0  # until a child has imported torch
 _TITLES = {
     "torch": "torch.distributed",
@@ -89,6 +90,8 @@ def run(namespace: argparse.Namespace) -> int:
     """Try, and print what came of it; the exit status is 1 where ranks can't work."""
     if not 2 <= namespace.ranks <= _MAX_RANKS:
         raise ConfigError(f"--ranks {namespace.ranks} is none of 2 to {_MAX_RANKS}")
+    if not 0 < namespace.timeout <= _MAX_TIMEOUT_S:
+        raise ConfigError(f"--timeout {namespace.timeout:g} must be above 0 and at most {_MAX_TIMEOUT_S:g} seconds")
     layers = [*_try_layers(namespace.ranks, namespace.timeout, namespace.plugins), _shared_memory()]
     failed = next((layer for layer in layers if layer.state == "failed"), None)
     if namespace.json:

@@ -41,6 +41,12 @@ def test_fewer_than_two_ranks_have_nobody_to_talk_to(number: str) -> None:
         diagnose.run(_namespace("comm", "--ranks", number))
 
 
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "1e9"])
+def test_a_time_in_which_nothing_can_be_done_is_refused(seconds: str) -> None:
+    with pytest.raises(ConfigError, match="--timeout .* must be above 0 and at most 3600 seconds"):
+        diagnose.run(_namespace("comm", "--timeout", seconds))
+
+
 @pytest.fixture
 def lonely() -> Iterator[_Rank]:
     """One of two ranks; the other never comes."""

@@ -43,7 +43,7 @@ def test_fewer_than_two_ranks_have_nobody_to_talk_to(number: str) -> None:
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "1e9"])
 def test_a_time_in_which_nothing_can_be_done_is_refused(seconds: str) -> None:
-    with pytest.raises(ConfigError, match="--timeout .* must be above 0 and at most 3600 seconds"):
+    with pytest.raises(ConfigError, match=r"--timeout .* must be above 0 and at most 3600 seconds"):
         diagnose.run(_namespace("comm", "--timeout", seconds))
 
 

@@ -1,4 +1,4 @@
-"""Offline use: a model in this process, many prompts at once, whole results."""
+"""Offline use: a model in one's own program, many prompts at once, whole results."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from corefw import env
 from corefw.config.args import UserArgs
-from corefw.engine.llm_engine import LLMEngine
 from corefw.errors import ConfigError, EngineDeadError, RequestError
 from corefw.frontend.batch_generator import BatchGenerator, BatchItem, naming_prompt
 from corefw.frontend.chat_messages import check_template_ends, has_media
 from corefw.frontend.io_processing import IOProcessing, IORun, as_io_outputs
+from corefw.frontend.offline_engine import open_engine
 from corefw.frontend.output_processor import GenerationUpdate
-from corefw.frontend.prepare import prepare
 from corefw.frontend.prompt_embeds import PromptEmbeds
 from corefw.frontend.results import CompletionOutput, RequestOutput
 from corefw.frontend.sampling_defaults import SamplingDefaults
@@ -29,6 +27,7 @@ from corefw.messages.sampling import SamplingParams
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.config.runtime_plan import RuntimePlan
+    from corefw.engine.llm_engine import LLMEngine
     from corefw.messages.events import PluginEvent
     from corefw.messages.request import EmbeddingSpan
 
@@ -59,6 +58,8 @@ class LLM:
     Args:
         model: directory, ``.gguf`` file, ``pypi:PACKAGE`` or hub name; None is the demo model.
         plugin_config: values of plugins' own settings, by plugin and field.
+        enable_multiprocessing: whether the engine runs in a process of its own, which is started again when it dies.
+            None: where there are several (``data_parallel_size``), which never run in this process.
         settings: named like the flags of ``corefw serve`` (``max_model_len=512``), those of the HTTP server excepted.
 
     Raises:
@@ -71,6 +72,7 @@ class LLM:
         model: str | None = None,
         *,
         plugin_config: Mapping[str, Mapping[str, object]] | None = None,
+        enable_multiprocessing: bool | None = None,
         **settings: object,
     ) -> None:
         named = settings if model is None else {"model": model, **settings}
@@ -78,13 +80,12 @@ class LLM:
         if args.section("server"):
             names = ", ".join(args.section("server"))
             raise ConfigError(f"{names}: only the HTTP server has such settings; leave them out of LLM()")
-        if "torch" not in sys.modules:
-            env.apply_child_environment()
-        prepared = prepare(args, interactive=False)
+        self._engine: LLMEngine | None = None
+        prepared, engine = open_engine(args, enable_multiprocessing)
         self._renderer = prepared.renderer
         self._processing = prepared.processing
-        self._engine: LLMEngine | None = LLMEngine(prepared.config, prepared.plugins)
-        self._generator = BatchGenerator(self._engine, prepared.renderer, prepared.renderer.hooks)
+        self._engine = engine
+        self._generator = BatchGenerator(engine, prepared.renderer, prepared.renderer.hooks)
         self._defaults = SamplingDefaults.of_model(prepared.config.model, prepared.config.model_info)
 
     @property
@@ -205,7 +206,7 @@ class LLM:
 
     def reset_prefix_cache(self) -> bool:
         """Forget all prompts that the cache holds. False, and nothing is, where requests still hold blocks."""
-        return bool(self._running().core.call("reset_prefix_cache"))
+        return bool(self._running().call("reset_prefix_cache"))
 
     def close(self) -> None:
         """Free model and cache. May be called twice."""

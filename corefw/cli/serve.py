@@ -55,6 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace) -> int:
     """Serve a model until a signal; returns the exit status."""
+    try:
+        return _serve(namespace)
+    except _StartEndedError as ended:
+        status: int = ended.args[0]
+        return status
+
+
+def _serve(namespace: argparse.Namespace) -> int:
     started_s = time.time()
     args = UserArgs.from_namespace(namespace)
     server_config = ServerConfig(**args.section("server"))
@@ -124,8 +132,12 @@ def _devices(prepared: Prepared) -> DeviceIds | None:
     return platform.device_ids()
 
 
+class _StartEndedError(KeyboardInterrupt):
+    """A signal ended the start. No ``SystemExit``: what a plugin raises of that kind is the plugin's failure."""
+
+
 def _end_start(number: int, _: object) -> None:
-    raise SystemExit(128 + number)
+    raise _StartEndedError(128 + number)
 
 
 def _run(

@@ -18,6 +18,7 @@ __all__ = ["FileSetting", "read_settings"]
 
 _MAX_BYTES = 2**18
 _MAX_SHOWN = 80
+_MAX_PLACE = 400  # of a file and a key in it
 _MAX_PLUGIN_NODES = 10_000
 _MAX_PLUGIN_DEPTH = 20
 _ALLOWLIST = "allow"  # beside the plugins' sections; a plugin of that name has a mapping there
@@ -127,7 +128,7 @@ def _plain(node: yaml.Node, what: str, budget: Iterator[int], depth: int = 0) ->
     import yaml
 
     if depth > _MAX_PLUGIN_DEPTH:  # an alias may stand for what it is in
-        raise ConfigError(f"{what[:_MAX_SHOWN]} is nested too deeply")
+        raise ConfigError(f"{what[:_MAX_PLACE]} is nested too deeply")
     if next(budget) <= 0:
         raise ConfigError(f"{what}: plugins have more than {_MAX_PLUGIN_NODES} values")
     if isinstance(node, yaml.SequenceNode):

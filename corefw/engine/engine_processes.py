@@ -7,16 +7,39 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from corefw.config.engine_config import ParallelConfig
 from corefw.engine.process import CoreProcess
 from corefw.errors import ConfigError
 
 if TYPE_CHECKING:
+    from corefw.config.args import UserArgs
     from corefw.config.device_ids import DeviceIds
     from corefw.config.engine_config import EngineConfig
     from corefw.engine.clients.base import AsyncCoreClient
     from corefw.engine.restart_policy import RestartPolicy
+    from corefw.interfaces.platform import Platform
+    from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["EngineProcesses"]
+__all__ = ["EngineProcesses", "engine_devices", "num_engines"]
+
+
+def num_engines(args: UserArgs) -> int:
+    """How many the user wants of this process; a plugin may propose otherwise.
+
+    Raises:
+        ConfigError: a number can't be.
+    """
+    return ParallelConfig(**args.section("parallel")).num_own_engines
+
+
+def engine_devices(config: EngineConfig, plugins: PluginManager) -> DeviceIds | None:
+    """The devices that engines share out among themselves; None where there is one, or devices have no numbers."""
+    if config.parallel.num_own_engines == 1:
+        return None
+    from corefw.plugin_system.starting import created
+
+    platform: Platform = created(plugins, "platform_plugins", config.platform)
+    return platform.device_ids()
 
 
 class EngineProcesses:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from corefw.engine.clients.in_process import InProcessClient
-from corefw.errors import RequestError
-from corefw.messages.outputs import EngineCoreOutputs
+from corefw.errors import EngineError, RequestError
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.config.runtime_plan import RuntimePlan
+    from corefw.engine.clients.base import SyncCoreClient
     from corefw.engine.core import EngineCore
     from corefw.messages.events import PluginEvent
     from corefw.messages.outputs import EngineCoreOutput, SchedulerStats
@@ -25,7 +24,7 @@ _MAX_UNREAD_EVENTS = 1024
 
 
 class LLMEngine:
-    """A core in this process and thread.
+    """A core in this process and thread; made by ``over``, one anywhere.
 
     Args:
         config: the resolved configuration.
@@ -40,7 +39,19 @@ class LLMEngine:
     """
 
     def __init__(self, config: EngineConfig, plugins: PluginManager, encode_messages: bool = False) -> None:
-        self._client = InProcessClient(config, plugins, encode_messages=encode_messages)
+        from corefw.engine.clients.in_process import InProcessClient  # a core elsewhere needs none here
+
+        self._attach(InProcessClient(config, plugins, encode_messages=encode_messages))
+
+    @classmethod
+    def over(cls, client: SyncCoreClient) -> Self:
+        """An engine whose core is there already; the engine owns the client from now on."""
+        engine = cls.__new__(cls)
+        engine._attach(client)
+        return engine
+
+    def _attach(self, client: SyncCoreClient) -> None:
+        self._client = client
         self.stats: SchedulerStats | None = None
         self._events: deque[PluginEvent] = deque(maxlen=_MAX_UNREAD_EVENTS)
 
@@ -56,8 +67,15 @@ class LLMEngine:
 
     @property
     def core(self) -> EngineCore:
-        """The core itself."""
-        return self._client.core
+        """The core itself.
+
+        Raises:
+            EngineError: it isn't in this process.
+        """
+        core: EngineCore | None = getattr(self._client, "core", None)
+        if core is None:
+            raise EngineError("the engine core is in a process of its own; leave enable_multiprocessing=True out")
+        return core
 
     def add_request(self, request: EngineCoreRequest) -> None:
         """Queue a request. One that is wrong ends in an output with an error."""
@@ -78,6 +96,15 @@ class LLMEngine:
         self._events.extend(outputs.events)
         return outputs.outputs
 
+    def call(self, method: str, *args: Any) -> Any:
+        """Call the core by name with plain data.
+
+        Raises:
+            RequestError: there is no such call, or it doesn't take these arguments.
+            EngineError: the core failed, or is dead.
+        """
+        return self._client.call(method, args)
+
     def call_plugin(self, name: str, *args: Any) -> Any:
         """Call a function that a plugin offers in the core or in its workers: see ``AsyncEngine.call_plugin``.
 
@@ -86,11 +113,11 @@ class LLMEngine:
         """
         if "." not in name:
             raise RequestError(f"{name[:80]!r} names no plugin's function; it takes plugin.method")
-        return self.core.call(name, args)
+        return self._client.call(name, args)
 
     def take_events(self) -> list[PluginEvent]:
         """Events that plugins told since the last call; of many unread ones the newest."""
-        self._events.extend(self.core.with_events(EngineCoreOutputs()).events)
+        self._events.extend(self._client.take_events())
         taken = list(self._events)
         self._events.clear()
         return taken

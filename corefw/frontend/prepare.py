@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from corefw.config.args import UserArgs
 from corefw.config.engine_config import EngineConfig
 from corefw.engine.resolver import resolve_config, with_tokenizer_size
-from corefw.errors import ConfigError
 from corefw.frontend.io_processing import IOProcessing
 from corefw.frontend.renderer import Renderer
 from corefw.frontend.request_hooks import RequestHooks
@@ -54,25 +53,19 @@ def prepare_again(config: EngineConfig) -> Prepared:
     return Prepared(config, renderer, plugins, IOProcessing.choose(plugins, config, renderer))
 
 
-def prepare(
-    args: UserArgs, plugins: PluginManager | None = None, *, interactive: bool = True, several_engines: bool = False
-) -> Prepared:
+def prepare(args: UserArgs, plugins: PluginManager | None = None, *, interactive: bool = True) -> Prepared:
     """Resolve what the user said.
 
     Args:
         args: what the user said.
         plugins: from ``discover_plugins``, where somebody needed them before.
         interactive: somebody waits for single tokens; else whole results count.
-        several_engines: whether the caller can start more than one.
 
     Raises:
         ConfigError, PluginError: a setting can't be honoured.
     """
     plugins = plugins or discover_plugins(args)
     config = resolve_config(args, plugins, interactive=interactive)
-    size = config.parallel.data_parallel_size
-    if config.parallel.num_own_engines > 1 and not several_engines:
-        raise ConfigError(f"data_parallel_size is {size}, but only `corefw serve` starts several engines; use 1 here")
     hooks = RequestHooks.collect(plugins, config)
     renderer = Renderer(config.model_info, config.model, config.frontend, hooks)
     config = with_tokenizer_size(config, renderer.tokenizer.vocab_size)

@@ -172,8 +172,8 @@ def test_sigkill_of_the_front_end_leaves_no_process_and_frees_the_port() -> None
     stop(running)
 
 
-def test_a_dead_core_turns_health_to_503_and_ends_the_server() -> None:
-    running = launch(*SMALL)
+def test_a_core_that_dies_for_good_turns_health_to_503_and_ends_the_server() -> None:
+    running = launch(*SMALL, "--no-restart-engine")
     (core, *_) = running.children()
     os.kill(core, signal.SIGKILL)
     statuses = []

@@ -64,14 +64,6 @@ def test_a_pipe_among_gguf_files_is_refused(tmp_path: Path) -> None:
         prepare(UserArgs.from_keywords(model=str(tmp_path)))
 
 
-def test_several_engines_are_refused_where_one_runs(model: Path) -> None:
-    args = UserArgs.from_keywords(model=str(model), data_parallel_size=2)
-    with pytest.raises(ConfigError, match="data_parallel_size is 2, but only `corefw serve` starts several"):
-        prepare(args)
-    assert prepare(args, several_engines=True).config.parallel.num_own_engines == 2
-    prepare(UserArgs.from_keywords(model=str(model), data_parallel_size=2, data_parallel_rank=1))
-
-
 def test_another_process_prepares_the_same_again(model: Path) -> None:
     first = prepare(UserArgs.from_keywords(model=str(model)))
     again = prepare_again(first.config)

@@ -92,7 +92,7 @@ async def test_many_that_do_not_end_cost_a_neighbour_a_moment_each(
     begin = time.monotonic()
     with pytest.raises(RequestError, match="takes too long"):
         await render_chat(renderer, _chat("stop"))
-    assert time.monotonic() - begin < 14, "those whose clients have gone are not rendered"
+    assert time.monotonic() - begin < 24, "those whose clients have gone are not rendered"
 
 
 def test_the_slow_chat_is_one_that_the_quick_lane_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,5 +10,5 @@ from tests.server.serving import scripted, serving
 
 def test_requests_made_from_the_document_get_documented_answers(tmp_path: Path) -> None:
     with serving(scripted("Hello")) as running:
-        num_cases = check_server(running.url, tmp_path, "--phases", "examples,coverage", max_examples=1, limit_s=60)
+        num_cases = check_server(running.url, tmp_path, "--phases", "examples,coverage", max_examples=1, limit_s=180)
     assert num_cases > 500

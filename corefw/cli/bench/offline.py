@@ -31,12 +31,13 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, ENGINE_SECTIONS)
 
 
-def open_llm(options: argparse.Namespace) -> LLM:
+def open_llm(options: argparse.Namespace, *, enable_multiprocessing: bool | None = None) -> LLM:
     """The model that the flags name."""
     configure_logging(options.log_level, "bench")
     from corefw.llm import LLM  # brings torch
 
-    return LLM(**UserArgs.from_namespace(options).keywords())
+    settings = UserArgs.from_namespace(options).keywords()
+    return LLM(enable_multiprocessing=enable_multiprocessing, **settings)
 
 
 def random_ids(llm: LLM, num_prompts: int, num_tokens: int, seed: int = 0) -> list[list[int]]:

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     """Measure decode steps by stage, then profile as many again by operator."""
     if options.num_steps < 1 or options.batch_size < 1:
         raise ConfigError("--num-steps and --batch-size must be at least 1")
-    with open_llm(options) as llm:
+    with open_llm(options, enable_multiprocessing=False) as llm:
         engine = llm.engine
         _begin(llm, options)
         with _Stages(engine) as stages:

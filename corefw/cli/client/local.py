@@ -11,7 +11,8 @@ from corefw.cli.client.asgi import AsgiTransport
 from corefw.config.args import UserArgs
 from corefw.config.engine_config import ServerConfig
 from corefw.engine.async_engine import AsyncEngine
-from corefw.engine.process import CoreProcess
+from corefw.engine.engine_processes import EngineProcesses, engine_devices, num_engines
+from corefw.engine.restart_policy import RestartPolicy
 from corefw.frontend.prepare import prepare
 from corefw.frontend.text_engine import TextEngine
 from corefw.observability.logging import configure_logging
@@ -37,11 +38,11 @@ async def local_transport(args: UserArgs, log_level: str) -> AsyncIterator[AsgiT
     """
     configure_logging(log_level, "front-end")
     started_s = time.time()
-    core = CoreProcess.spawn()
+    engines = EngineProcesses.spawn(num_engines(args))
     try:
         prepared = prepare(args)
-        core.configure(prepared.config, log_level=log_level)
-        engine = AsyncEngine(await core.connect(lambda _: None), grace_s=_GRACE_S)
+        engines.configure(prepared.config, engine_devices(prepared.config, prepared.plugins), log_level=log_level)
+        engine = AsyncEngine(await engines.connect(policy=RestartPolicy()), grace_s=_GRACE_S)
         try:
             state = ServerState.build(
                 engine=engine,
@@ -60,4 +61,4 @@ async def local_transport(args: UserArgs, log_level: str) -> AsyncIterator[AsgiT
         finally:
             await engine.shutdown()
     finally:
-        core.close()
+        engines.close()

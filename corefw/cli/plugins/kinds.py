@@ -77,6 +77,14 @@ KINDS: dict[str, Kind] = {
         "Kernels for ops of corefw",
         "--dtype float32",
     ),
+    "communicator": _kind(
+        "communicators",
+        "communicator",
+        "communicator.py",
+        "communicator_suite.CommunicatorSuite",
+        "A communicator for corefw: moves tensors among ranks",
+        "--communicator $name --tensor-parallel-size 2",
+    ),
     "kv-connector": _kind(
         "kv_connectors",
         "connector",

@@ -140,9 +140,11 @@ def dummy_run(
         input_ids = torch.zeros(num_tokens, dtype=torch.int64, device=device)
         positions = torch.arange(num_tokens, device=device) % max_position
         hidden_TE: torch.Tensor | StageTensors
-        if getattr(model, "has_stages", False):
-            staged = cast("_StageModel", model)
-            hidden_TE = staged(input_ids, positions, received=staged.empty_received(num_tokens))
+        received = (
+            cast("_StageModel", model).empty_received(num_tokens) if getattr(model, "has_stages", False) else None
+        )
+        if received is not None:
+            hidden_TE = cast("_StageModel", model)(input_ids, positions, received=received)
         else:
             hidden_TE = model(input_ids, positions)
         if isinstance(hidden_TE, dict):

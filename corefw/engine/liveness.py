@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from corefw.engine.restart_policy import LivenessLimits
 from corefw.engine.step_board import BoardReader, Doing
 
@@ -37,13 +39,28 @@ class StepTimes:
 class Pulse:
     """Watches one core process; call ``look`` several times a second.
 
+    Args:
+        board: the core's.
+        limits: see there.
+        times: of the steps of all cores so far.
+        is_ready: see below.
+        start_limit_s: how long it may be until it is ready.
+
     Attributes:
         is_ready: whether its start is over; set from outside.
         trouble: why it can't be relied on at the moment; None while it can.
         verdict: why it has to count as dead.
     """
 
-    def __init__(self, board: BoardReader, limits: LivenessLimits, times: StepTimes, *, is_ready: bool) -> None:
+    def __init__(
+        self,
+        board: BoardReader,
+        limits: LivenessLimits,
+        times: StepTimes,
+        *,
+        is_ready: bool,
+        start_limit_s: float = math.inf,
+    ) -> None:
         self._board = board
         self._limits = limits
         self._times = times
@@ -53,6 +70,8 @@ class Pulse:
         self._in_step_s = 0.0
         self._num_turns = board.num_turns
         self._in_turn_s = 0.0
+        self._starting_s = 0.0
+        self._start_limit_s = start_limit_s
         self.is_ready = is_ready
         self.trouble: str | None = None
         self.verdict: str | None = None
@@ -64,6 +83,10 @@ class Pulse:
         if self.is_ready:
             self._look_at_turn(since_s)
             self._look_at_step(since_s)
+            return
+        self._starting_s += since_s
+        if self._starting_s >= self._start_limit_s:
+            self.verdict = f"wasn't ready after {self._starting_s:.0f} s"
 
     def _look_at_beats(self, since_s: float) -> None:
         num_beats = self._board.num_beats

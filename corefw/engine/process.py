@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ class CoreProcess:
         control: this end of the control socket.
         exit_fd: readable once the child has exited.
         board: what the child does.
+        spawned_s: when it was started, on the monotonic clock.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class CoreProcess:
         self._log: tuple[str | None, str] = (None, "text")
         self.control = control
         self.board = board
+        self.spawned_s = time.monotonic()
         self.exit_fd = os.pidfd_open(child.pid)
 
     @classmethod

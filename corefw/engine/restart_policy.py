@@ -15,6 +15,7 @@ class LivenessLimits:
         quiet_s: without a heartbeat it isn't ready.
         stopped_s: without a heartbeat it counts as dead.
         starting_s: the same while it starts, where imports may hold the interpreter for long.
+        start_s: a restart may always take so long, and ``step_factor`` times as long as the first start took.
         step_s: a step may always take so long.
         step_factor: it may take so many times as long as the longest of its size took.
         first_step_s: it may take so long where none of its size, or of a larger one, has ended yet.
@@ -25,6 +26,7 @@ class LivenessLimits:
     quiet_s: float = 1.2
     stopped_s: float = 15.0
     starting_s: float = 120.0
+    start_s: float = 300.0
     step_s: float = 15.0
     step_factor: float = 10.0
     first_step_s: float = 300.0

@@ -82,6 +82,8 @@ class SupervisedClient(AsyncCoreClient):
         self._buried: MultiProcessClient | None = None
         self._ready_s = time.monotonic()
         self._step_times = StepTimes(self._policy.limits)
+        took_s = self._ready_s - core.process.spawned_s
+        self._start_limit_s = max(self._policy.limits.start_s, self._policy.limits.step_factor * took_s)
         self._pulse = self._pulse_of(core.process, is_ready=True)
         self._reason = ""
         self._restart_task: asyncio.Task[None] | None = None
@@ -318,7 +320,13 @@ class SupervisedClient(AsyncCoreClient):
     # Signs of life.
 
     def _pulse_of(self, process: CoreProcess, *, is_ready: bool) -> Pulse:
-        return Pulse(process.board, self._policy.limits, self._step_times, is_ready=is_ready)
+        return Pulse(
+            process.board,
+            self._policy.limits,
+            self._step_times,
+            is_ready=is_ready,
+            start_limit_s=self._start_limit_s,
+        )
 
     async def _watch(self) -> None:
         last_s = time.monotonic()

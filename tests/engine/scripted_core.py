@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 
 from corefw.config.engine_config import EngineConfig
@@ -86,6 +87,7 @@ class ScriptedProcess:
         self._core = core
         self.pid = -1
         self.alive = True
+        self.spawned_s = time.monotonic()
         self.board = ScriptedBoard()
 
     def successor(self, settings: EngineConfig) -> ScriptedProcess:

@@ -128,6 +128,18 @@ async def test_a_scheduler_that_never_comes_back_is_the_cores_death(sockets_in: 
         assert tokens(await collect(engine.submit(request("later")))) == expected("later")
 
 
+async def test_a_restart_that_hangs_is_given_up_and_tried_again(sockets_in: Path) -> None:
+    policy = RestartPolicy(limits=LivenessLimits(start_s=2.0, step_factor=0.0))
+    async with running(sockets_in, policy) as engine:
+        first = core_pid(engine)
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: core_pid(engine) != first)
+        hanging = core_pid(engine)
+        os.kill(hanging, signal.SIGSTOP)
+        await until(lambda: core_pid(engine) != hanging)
+        assert tokens(await collect(engine.submit(request("later")))) == expected("later")
+
+
 async def test_without_restarts_every_stream_fails_at_once(sockets_in: Path) -> None:
     async with running(sockets_in, RestartPolicy(max_restarts=0)) as engine:
         streams = [engine.submit(request(f"r{i}", 400, delay_s=0.01)) for i in range(4)]

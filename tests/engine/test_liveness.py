@@ -155,3 +155,11 @@ def test_the_time_of_a_step_is_not_time_between_steps() -> None:
     run_step(board, pulse, 2048, 100)
     look(pulse, 10)
     assert (pulse.trouble, pulse.verdict) == (None, None)
+
+
+def test_a_start_that_beats_may_take_its_time_but_not_for_ever() -> None:
+    pulse = Pulse(ScriptedBoard(), LIMITS, StepTimes(LIMITS), is_ready=False, start_limit_s=300)  # type: ignore[arg-type]
+    look(pulse, 290)
+    assert pulse.verdict is None
+    look(pulse, 11)
+    assert (pulse.verdict or "").startswith("wasn't ready after 30")

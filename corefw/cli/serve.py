@@ -14,8 +14,8 @@ from corefw import env
 from corefw.cli.config_file import add_config_flag
 from corefw.cli.plugin_flags import add_plugin_flag
 from corefw.config.args import UserArgs, add_flags
-from corefw.config.engine_config import ParallelConfig, ServerConfig
-from corefw.engine.engine_processes import EngineProcesses
+from corefw.config.engine_config import ServerConfig
+from corefw.engine.engine_processes import EngineProcesses, engine_devices, num_engines
 from corefw.engine.restart_policy import RestartPolicy
 from corefw.errors import ConfigError
 from corefw.observability.logging import configure_logging, get_logger
@@ -23,11 +23,9 @@ from corefw.server.api_keys import accepted_keys
 from corefw.server.listener import Listener, listen_on
 
 if TYPE_CHECKING:
-    from corefw.config.device_ids import DeviceIds
     from corefw.config.engine_config import EngineConfig
     from corefw.engine.clients.base import AsyncCoreClient
     from corefw.frontend.prepare import Prepared
-    from corefw.interfaces.platform import Platform
     from corefw.observability.tracing import Tracing
     from corefw.plugin_system.manager import PluginManager
 
@@ -74,7 +72,7 @@ def _serve(namespace: argparse.Namespace) -> int:
     # A taken port is noticed before any work, and the core's slow imports overlap with the model's resolution.
     listener = listen_on(server_config)
     try:
-        engines = EngineProcesses.spawn(_num_engines(args))
+        engines = EngineProcesses.spawn(num_engines(args))
         try:
             from corefw.frontend.prepare import discover_plugins, prepare
             from corefw.frontend.sampling_defaults import SamplingDefaults
@@ -83,9 +81,10 @@ def _serve(namespace: argparse.Namespace) -> int:
             plugins = discover_plugins(args)
             _check_endpoints(plugins, server_config)
             tracing = make_tracing(server_config)
-            prepared = prepare(args, plugins, several_engines=True)
+            prepared = prepare(args, plugins)
             SamplingDefaults.of_model(prepared.config.model, prepared.config.model_info)
-            engines.configure(prepared.config, _devices(prepared), log_level=level, log_format=server_config.log_format)
+            devices = engine_devices(prepared.config, plugins)
+            engines.configure(prepared.config, devices, log_level=level, log_format=server_config.log_format)
             return _run(engines, prepared, server_config, listener, started_s, tracing)
         finally:
             engines.close()
@@ -116,20 +115,6 @@ def _check_endpoints(plugins: PluginManager, server_config: ServerConfig) -> Non
     from corefw.server.app import check_endpoints
 
     check_endpoints([plugin.create() for plugin in plugins.load_all("endpoint_plugins")], server_config)
-
-
-def _num_engines(args: UserArgs) -> int:
-    return ParallelConfig(**args.section("parallel")).num_own_engines
-
-
-def _devices(prepared: Prepared) -> DeviceIds | None:
-    """Those that engines share out among themselves."""
-    if prepared.config.parallel.num_own_engines == 1:
-        return None
-    from corefw.plugin_system.starting import created
-
-    platform: Platform = created(prepared.plugins, "platform_plugins", prepared.config.platform)
-    return platform.device_ids()
 
 
 class _StartEndedError(KeyboardInterrupt):

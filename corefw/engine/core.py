@@ -353,6 +353,9 @@ def _plugin_class(plugins: PluginManager, group: str, name: str, setting: str) -
         return found
     module, _, attribute = name.partition(":")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{setting} {name[:200]!r} can't be imported: {error}") from error
+    if not isinstance(found, type):
+        raise ConfigError(f"{setting} {name[:200]!r} is no class; write module:Class")
+    return found

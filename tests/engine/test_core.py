@@ -313,6 +313,11 @@ def test_an_import_path_that_leads_nowhere_stops_the_start_and_names_the_option(
         EngineCore(config(distributed_executor_backend=path), plugins())
 
 
+def test_an_import_path_to_something_else_than_a_class_names_the_option() -> None:
+    with pytest.raises(ConfigError, match="--distributed-executor-backend 'os:path' is no class"):
+        EngineCore(config(distributed_executor_backend="os:path"), plugins())
+
+
 def test_a_start_that_fails_late_stops_the_workers() -> None:
     with pytest.raises(PluginError, match="no_such_policy"):
         EngineCore(config(distributed_executor_backend=WATCHED, scheduling_policy="no_such_policy"), plugins())

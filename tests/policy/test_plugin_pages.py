@@ -40,6 +40,7 @@ class New:
 _PAGES: dict[str, tuple[Sample | New, ...]] = {
     "attention_backend": (New("attention-backend", "my-attention"),),
     "authors": (New("strategy", "my-thing"),),
+    "communicator": (New("communicator", "my-link"),),
     "configuration": (Sample("house"),),
     "endpoint": (New("endpoint", "my-oracle"),),
     "executor": (New("executor", "my-executor"),),
@@ -62,7 +63,7 @@ _PAGES: dict[str, tuple[Sample | New, ...]] = {
 }
 # Pages whose snippets are run as they stand: what they print.
 _WHOLE = {"compatibility": "connectors are used here\n"}
-_WITHOUT_PYTHON = {"communicator", "engine_hooks", "hooks", "tools"}
+_WITHOUT_PYTHON = {"engine_hooks", "hooks", "tools"}
 _FOLDER = ROOT / "docs" / "plugins"
 _SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
 _ENTRY = re.compile(r"^[\w.-]+ = \"corefw_.*\"$", re.MULTILINE)

@@ -10,13 +10,25 @@ from corefw.host import Host
 if TYPE_CHECKING:
     from corefw.config.model_info import ModelInfo
     from corefw.config.parallel import ParallelConfig
+    from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["check_fits_machine", "check_fits_model"]
+__all__ = ["check_communicator", "check_fits_machine", "check_fits_model"]
 
 _LOCAL_EXECUTORS = ("uni", "mp")
 # Each has its own torch, some 250 MB; past this they only push each other out of memory.
 _MIN_ALLOWED = 64
 _ALLOWED_PER_CPU = 4
+
+
+def check_communicator(parallel: ParallelConfig, plugins: PluginManager) -> None:
+    """The communicator that was named is there; nothing is imported where it is.
+
+    Raises:
+        PluginError: it isn't, or may not be loaded.
+    """
+    named = parallel.communicator
+    if named is not None and named not in plugins.names("communicators"):
+        plugins.get("communicators", named, setting="--communicator")
 
 
 def check_fits_model(parallel: ParallelConfig, info: ModelInfo) -> None:

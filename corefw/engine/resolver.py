@@ -12,7 +12,7 @@ from corefw.config.args import SECTIONS, UserArgs
 from corefw.config.engine_config import EngineConfig, ModelConfig, ParallelConfig, PluginConfig
 from corefw.config.fingerprint import fingerprint_of
 from corefw.config.model_info import ModelFiles, ModelInfo
-from corefw.engine.parallel_checks import check_fits_machine, check_fits_model
+from corefw.engine.parallel_checks import check_communicator, check_fits_machine, check_fits_model
 from corefw.engine.plugin_proposals import apply_plugin_proposals, stands_for
 from corefw.errors import ConfigError, ModelSourceError
 from corefw.interfaces.hooks.configuration import corefw_fingerprint
@@ -96,6 +96,7 @@ def resolve_config(
         },
     )
     _check_steps_ahead(config)
+    check_communicator(config.parallel, plugins)
     check_fits_model(config.parallel, info)
     if described is None:
         check_fits_machine(config.parallel)

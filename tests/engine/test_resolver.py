@@ -87,6 +87,9 @@ class Plugins:
     def names(self, group: str) -> tuple[str, ...]:
         return ("X",) if group == "model_plugins" else ()
 
+    def get(self, group: str, name: str, *, setting: str) -> Any:
+        raise PluginError(f"no {name} for {setting} in {group}")
+
     def load_all(self, group: str) -> tuple[LoadedPlugin, ...]:
         if group == "platform_plugins":
             return tuple(LoadedPlugin(kind.name, owner, kind) for owner, kind in self.platforms)
@@ -238,3 +241,8 @@ def test_ranks_of_an_executor_that_may_have_other_machines_are_not_counted_again
     far = resolve(data_parallel_size=4096, data_parallel_rank=0, tensor_parallel_size=6).parallel
     assert far.num_own_engines == 1
     assert resolve(data_parallel_size=4096, distributed_executor_backend="far").parallel.num_own_engines == 4096
+
+
+def test_a_communicator_that_is_not_there_stops_the_start_whatever_the_number_of_ranks() -> None:
+    with pytest.raises(PluginError, match="no nccl for --communicator in communicators"):
+        resolve(communicator="nccl")

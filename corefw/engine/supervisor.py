@@ -75,6 +75,7 @@ class SupervisedClient(AsyncCoreClient):
         self._replay_ids = itertools.count(-1, -1)
         self._totals = RunningTotals()
         self._sendable = Codec(EngineCoreRequest)
+        self._sendable_calls = Codec(UtilityCall)
         self._num_fruitless = 0
         self._any_progress = False
         self._core: MultiProcessClient | None = core
@@ -127,6 +128,8 @@ class SupervisedClient(AsyncCoreClient):
     def call(self, call: UtilityCall) -> None:
         if self._core is not None:
             self._core.call(call)
+        else:
+            self._sendable_calls.encode(call)
         self._calls[call.call_id] = (call, self._core is not None)
 
     async def next_outputs(self) -> EngineCoreOutputs:
@@ -258,15 +261,22 @@ class SupervisedClient(AsyncCoreClient):
     # Its successor.
 
     async def _restart(self, dead: MultiProcessClient) -> None:
+        try:
+            await self._start_again(dead)
+        except Exception as error:  # whatever it is, nobody must wait for a restart that has ended
+            _log.exception("restarting the engine core failed")
+            self._give_up(EngineDeadError(f"restarting the engine core failed: {error}"))
+
+    async def _start_again(self, dead: MultiProcessClient) -> None:
         await dead.process.exited(_LAST_RITES_S)
         await dead.stop(0)
         while True:
             await asyncio.sleep(self._policy.delay_s(self._num_fruitless))
             try:
                 core = await self._start()
-            except Exception as error:  # whatever it is, nobody must wait for a restart that isn't tried any more
+            except Exception as error:  # for want of threads or memory anything may be raised; it may be better soon
                 if not isinstance(error, EngineError):
-                    _log.exception("a restart of the engine core failed in a way that nobody foresaw")
+                    _log.exception("the engine core couldn't be started again")
                 if not self._count_restart(str(error)):
                     return
             else:

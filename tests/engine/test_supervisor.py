@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-import zmq
 
-from corefw.config.engine_config import EngineConfig
 from corefw.engine.async_engine import AsyncEngine
 from corefw.engine.output_stream import OutputStream
 from corefw.engine.restart_policy import LivenessLimits, RestartPolicy
@@ -28,7 +25,7 @@ from corefw.messages.outputs import (
 )
 from corefw.messages.sampling import SamplingParams
 from tests.engine.fake_engine import request, tokens
-from tests.engine.scripted_core import ScriptedCores, ScriptedProcess, plan
+from tests.engine.scripted_core import ScriptedCores, plan
 
 LENGTH = FinishReason.LENGTH
 NO_DELAY = RestartPolicy(max_restarts=3, first_delay_s=0.0)
@@ -213,21 +210,28 @@ async def test_a_death_in_a_call_makes_nobody_suspect(engine: AsyncEngine, cores
     assert tokens(await collect(stream)) == [2, 3, 4, 5]
 
 
-async def test_a_start_that_fails_in_an_unforeseen_way_is_tried_again(
-    engine: AsyncEngine, cores: ScriptedCores, monkeypatch: pytest.MonkeyPatch
+async def test_a_call_that_can_not_be_sent_is_refused_while_there_is_no_core(
+    engine: AsyncEngine, cores: ScriptedCores
+) -> None:
+    cores.gate.clear()
+    cores.latest.die()
+    await settled()
+    with pytest.raises(TypeError):
+        await engine.call("some.plugin", object())
+    cores.gate.set()
+    await started(cores, 2)
+    assert cores.latest.calls == []
+    assert engine.death is None
+
+
+async def test_a_restart_that_fails_in_an_unforeseen_way_is_tried_again_and_told(
+    engine: AsyncEngine, cores: ScriptedCores
 ) -> None:
     stream = engine.submit(request("a"))
-    successor = ScriptedProcess.successor
-
-    def fail_once(process: ScriptedProcess, settings: EngineConfig) -> ScriptedProcess:
-        monkeypatch.setattr(ScriptedProcess, "successor", successor)
-        raise zmq.ZMQError(errno.EMFILE)
-
-    monkeypatch.setattr(ScriptedProcess, "successor", fail_once)
+    cores.plans = []
     cores.latest.die("a")
-    await started(cores, 2)
-    cores.latest.say("a", 1, reason=LENGTH)
-    assert tokens(await collect(stream)) == [1]
+    with pytest.raises(EngineDeadError, match="list index out of range; 3 restarts in a row brought no progress"):
+        await collect(stream)
 
 
 async def test_counters_go_on_and_gauges_tell_of_who_waits(engine: AsyncEngine, cores: ScriptedCores) -> None:

@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from corefw.testing.tiny_models import write_tiny_llama
 from tests.policy.sources import ROOT
 
 
+@pytest.mark.slow
 def test_one_small_round_gives_a_table_and_figures(tmp_path: Path) -> None:
     model, output = write_tiny_llama(tmp_path / "model"), tmp_path / "out.json"
     small = ["--rounds", "1", "--input-len", "8", "--output-len", "4", "--batch-sizes", "1,2"]

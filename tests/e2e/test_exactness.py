@@ -46,6 +46,7 @@ def test_free_running_greedy_equals_transformers(outputs, prompts, reference) ->
         assert outputs[str(index)] == expected[index], text
 
 
+@pytest.mark.slow
 def test_two_ranks_with_six_and_three_query_heads_give_the_same_tokens(outputs, prompts) -> None:
     few = {str(index): prompts[index] for index in range(3)}
     with open_engine(tensor_parallel_size=2, kv_cache_memory=64 * 2**20) as ranks:

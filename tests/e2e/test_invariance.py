@@ -139,6 +139,7 @@ def test_encoding_every_message_changes_nothing(case: Case) -> None:
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_the_demo_model_gives_the_same_tokens_alone_and_in_a_crowd_of_small_chunks_and_preemptions() -> None:
     common = {"max_tokens": 20, "ignore_eos": True, "logprobs": 2}
     kinds = (SamplingParams(temperature=0.0, seed=0, **common), SamplingParams(temperature=0.9, seed=7, **common))

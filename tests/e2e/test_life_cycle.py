@@ -55,6 +55,7 @@ def test_an_answer_comes_soon_after_the_command() -> None:
     assert min(took_s) < START_LIMIT_S
 
 
+@pytest.mark.slow  # that of three hundred requests is in every run
 def test_random_disconnects_leave_every_block_free() -> None:
     with serving(*SMALL, "--max-num-seqs", "32") as running:
         asyncio.run(_storm(running, num_requests=500))

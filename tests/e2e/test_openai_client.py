@@ -102,20 +102,20 @@ def test_a_seed_decides_the_text_alone_and_under_load(client: openai.OpenAI) -> 
     def seeded(seed: int) -> str:
         return complete(client, temperature=1, seed=seed, max_tokens=16).choices[0].text
 
-    alone = [seeded(seed) for seed in range(10)]
+    alone = [seeded(seed) for seed in range(6)]
     with ThreadPoolExecutor(14) as pool:
         noise = [pool.submit(complete, client, f"Noise {i}", temperature=1, max_tokens=24) for i in range(4)]
-        together = list(pool.map(seeded, range(10)))
+        together = list(pool.map(seeded, range(6)))
         for job in noise:
             job.result()
     assert together == alone
-    assert len(set(alone)) > 8
+    assert len(set(alone)) > 4
 
 
 def test_stop_strings_cut_exactly_wherever_they_lie(client: openai.OpenAI) -> None:
     text = complete(client).choices[0].text
     draw = random.Random(7)
-    starts = [draw.randrange(1, len(text) - 3) for _ in range(30)]
+    starts = [draw.randrange(1, len(text) - 3) for _ in range(12)]
     stops = [text[start : start + draw.randrange(1, 9)] for start in starts]
     with ThreadPoolExecutor(16) as pool:
         wholes = list(pool.map(lambda stop: complete(client, stop=stop).choices[0], stops))

@@ -242,6 +242,7 @@ def test_without_restarts_every_client_is_told_and_the_server_ends(model: str) -
         stop(alone)
 
 
+@pytest.mark.slow
 def test_a_drain_waits_for_a_restart(model: str) -> None:
     alone = launch(*flags(model))
 

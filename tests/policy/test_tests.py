@@ -38,9 +38,10 @@ def _checkers() -> frozenset[str]:
     """Names of functions beside the tests that assert, directly or through one another."""
     files = [*_test_files(), *(ROOT / "corefw" / "testing").rglob("*.py")]
     beside = [function for path in files for function in functions(path) if not function.name.startswith("test_")]
-    known: frozenset[str] = frozenset()
+    known = frozenset(function.name for function in beside if expects(function))
+    calls = [(function.name, _called(function)) for function in beside]
     while True:
-        found = known | {function.name for function in beside if expects(function, known)}
+        found = known | {name for name, called in calls if called & known}
         if found == known:
             return known
         known = found

@@ -35,7 +35,9 @@ def test_a_temporary_directory_that_takes_nothing_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    private_directory().rmdir()
+    directory = private_directory()
+    assert directory.parent != tmp_path / "gone"
+    directory.rmdir()
 
 
 def test_without_any_temporary_directory_every_reason_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,17 +120,56 @@ def test_an_engine_that_is_killed_comes_back_and_its_requests_go_on(server: Serv
     assert asyncio.run(complete(server, PROMPTS)) == expected
 
 
-def test_an_api_server_that_is_killed_is_started_again_and_its_requests_end(
+async def stream_lines(server: Server, prompt: str) -> list[str]:
+    """Over a connection of its own, until it ends or breaks."""
+    body = {"model": "tiny", "max_tokens": 200, "temperature": 0, "ignore_eos": True, "stream": True, "prompt": prompt}
+    lines: list[str] = []
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+        with contextlib.suppress(httpx.TransportError):
+            async with client.stream("POST", "/v1/completions", json=body) as answer:
+                lines += [line async for line in answer.aiter_lines() if line]
+    return lines
+
+
+def num_sockets(pid: int) -> int:
+    return sum(str(link.readlink()).startswith("socket:") for link in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def test_an_api_server_that_is_killed_is_started_again_and_its_own_streams_alone_are_cut(
     server: Server, expected: list[str]
 ) -> None:
     first, second = processes(server, "api_server_main")
-    os.kill(first, signal.SIGKILL)
+
+    others = num_sockets(first)
+
+    async def kill_meanwhile() -> tuple[int, list[list[str]]]:
+        streams = [asyncio.create_task(stream_lines(server, prompt)) for prompt in PROMPTS]
+        await asyncio.to_thread(server.wait_busy)
+        num_own = num_sockets(first) - others  # whom of the two a client meets is chance
+        os.kill(first, signal.SIGKILL)
+        return num_own, await asyncio.gather(*streams)
+
+    num_own, streams = asyncio.run(kill_meanwhile())
+    assert sum(lines[-1:] != ["data: [DONE]"] for lines in streams) <= num_own
     wait_until(lambda: len(set(processes(server, "api_server_main")) - {first, second}) == 1)
     wait_until(lambda: server.log.count("serving tiny on") == 3)
     assert second in processes(server, "api_server_main")
-    assert asyncio.run(complete(server, PROMPTS)) == expected
     server.wait_idle()
+    assert asyncio.run(complete(server, PROMPTS)) == expected
     assert "API server 0 was killed by signal 9" in server.log or "API server 1 was killed by signal 9" in server.log
+
+
+def test_counters_go_on_when_every_api_server_is_another_one(server: Server) -> None:
+    server.wait_idle()
+    time.sleep(1.5)  # until what was counted is known to all
+    names = ("generation_tokens_total", "request_generation_tokens_count", "e2e_request_latency_seconds_count")
+    before = [metric(server, name) for name in names]
+    assert min(before) > 0
+    for pid in processes(server, "api_server_main"):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: server.log.count("serving tiny on") == 5)
+    for _ in range(4):  # the engines are idle and say nothing by themselves
+        assert [metric(server, name) for name in names] == before
 
 
 def test_a_terminated_server_leaves_nothing(server: Server) -> None:

@@ -38,16 +38,12 @@ def check_fits_model(parallel: ParallelConfig, info: ModelInfo) -> None:
         ConfigError: there would be one.
     """
     limits = (
-        ("--pipeline-parallel-size", parallel.pipeline_parallel_size, info.num_layers, "layers"),
-        (
-            "--tensor-parallel-size",
-            parallel.tensor_parallel_size,
-            info.hf_config.get("num_attention_heads"),
-            "query heads",
-        ),
+        ("--pipeline-parallel-size", parallel.pipeline_parallel_size, "num_hidden_layers", "layers"),
+        ("--tensor-parallel-size", parallel.tensor_parallel_size, "num_attention_heads", "query heads"),
     )
-    for flag, size, most, what in limits:
-        if most is not None and size > most:
+    for flag, size, key, what in limits:
+        most = info.hf_config.get(key, size)  # a plugin's model may be described otherwise
+        if size > most:
             raise ConfigError(f"{flag} {size} is more than the model's {most} {what}; use at most {most}")
 
 

@@ -9,9 +9,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import h11
 import httpx
 
-CONCURRENCY = 24
 BAD: tuple[tuple[int, dict[str, Any]], ...] = (
     (400, {"n": 0}),
     (400, {"temperature": -1}),
@@ -46,24 +46,70 @@ class Tally:
         return sum(self.reasons.values())
 
 
-async def storm(url: str, model: str, num_requests: int, *, seed: int, tally: Tally) -> None:
-    """Send so many requests, a few at a time, and note in ``tally`` what came of them."""
+async def storm(url: str, model: str, num_requests: int, *, seed: int, tally: Tally, num_connections: int = 24) -> None:
+    """Send so many requests over so many connections at once, and note in ``tally`` what came of them.
+
+    A connection serves until its client leaves in the middle of a request; then there is another one.
+    """
     draw = random.Random(seed)
-    gate = asyncio.Semaphore(CONCURRENCY)
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    async with httpx.AsyncClient(base_url=url, timeout=120, limits=limits) as client:
+    drawn = iter([_drawn(draw, model) for _ in range(num_requests)])
 
-        async def one(path: str, body: dict[str, Any], status: int, patience_s: float) -> None:
-            async with gate:
-                try:
-                    async with asyncio.timeout(patience_s):
-                        answer = await client.post(path, json=body)
-                except TimeoutError:
-                    tally.num_left += body.get("n", 1)
-                else:
-                    _note(answer, body, status, tally)
+    async def work() -> None:
+        connection = _Connection(httpx.URL(url))
+        for path, body, status, patience_s in drawn:
+            try:
+                async with asyncio.timeout(patience_s):
+                    answer = await connection.post(path, body)
+            except TimeoutError:
+                tally.num_left += body.get("n", 1)
+                connection.close()
+            else:
+                _note(answer, body, status, tally)
+        connection.close()
 
-        await asyncio.gather(*(one(*_drawn(draw, model)) for _ in range(num_requests)))
+    await asyncio.gather(*(work() for _ in range(num_connections)))
+
+
+class _Connection:
+    """One to the server, made when there is none. May be closed in the middle of everything."""
+
+    def __init__(self, url: httpx.URL) -> None:
+        self._url = url
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(self._url.host, self._url.port)
+            self._protocol = h11.Connection(h11.CLIENT)
+        reader, writer = self._streams
+        content = json.dumps(body).encode()
+        headers = {"Host": "x", "Content-Type": "application/json", "Content-Length": str(len(content))}
+        request = h11.Request(method="POST", target=path, headers=list(headers.items()))
+        for event in (request, h11.Data(data=content), h11.EndOfMessage()):
+            writer.write(self._protocol.send(event) or b"")
+        return await self._answer(reader)
+
+    async def _answer(self, reader: asyncio.StreamReader) -> httpx.Response:
+        status, content = 0, b""
+        while not isinstance(event := self._protocol.next_event(), h11.EndOfMessage):
+            if event is h11.NEED_DATA:
+                self._protocol.receive_data(await reader.read(65536))
+            elif isinstance(event, h11.Response):
+                status = event.status_code
+            elif isinstance(event, h11.Data):
+                content += event.data
+            else:
+                raise AssertionError(f"the server said {event}")
+        if self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE:
+            self._protocol.start_next_cycle()
+        else:
+            self.close()
+        return httpx.Response(status, content=content)
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].transport.abort()
+            self._streams = None
 
 
 def _drawn(draw: random.Random, model: str) -> tuple[str, dict[str, Any], int, float]:
@@ -108,7 +154,7 @@ def _reasons(answer: httpx.Response, is_stream: bool) -> list[str]:
     """Finish reasons of a complete answer; none of a stream that broke off."""
     if not is_stream:
         return [choice["finish_reason"] for choice in answer.json()["choices"]]
-    events = [line.removeprefix("data: ") for line in answer.text.splitlines() if line]
+    events = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
     if events[-1] != "[DONE]":
         return []
     choices = [choice for event in events[:-1] for choice in json.loads(event).get("choices", ())]

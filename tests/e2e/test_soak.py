@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,13 @@ from corefw.testing.tiny_models import write_tiny_llama
 from tests.e2e.storm import Tally, storm
 from tests.sample_plugins.install import install_sample
 
-# A second thousand requests may not make a process this much larger than the first did: allocators keep some slack.
-GROWTH_LIMIT_BYTES = 12 * 2**20
-NUM_POOL_THREADS = 4  # of the front end: they render chats
+# A second thousand requests may not make a process larger by more than this share of it.
+GROWTH_LIMIT = 0.02
+NUM_CONNECTIONS = 200
+NUM_POOL_THREADS = 4  # of a front end: they render chats
+ONE_PAIR: tuple[str, ...] = ()
+# Only the first of several API servers logs figures; without that they have the same tasks, whichever is asked.
+SEVERAL = ("--data-parallel-size", "2", "--api-server-count", "2", "--disable-log-stats")
 FLAGS = (
     "--dtype", "float32", "--served-model-name", "tiny", "--max-model-len", "200", "--max-num-seqs", "16",
     "--max-num-batched-tokens", "64", "--num-gpu-blocks-override", "40", "--scheduling-policy", "priority",
@@ -26,40 +31,52 @@ FLAGS = (
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     """A tiny model, and a cache that is too small for all at once."""
     site = tmp_path / "site"
     install_sample("inside", site)
     model = write_tiny_llama(tmp_path / "model")
-    with serving(str(model), *FLAGS, env={"PYTHONPATH": str(site)}) as running:
+    with serving(str(model), *FLAGS, *request.param, env={"PYTHONPATH": str(site)}) as running:
         yield running
 
 
+@pytest.mark.parametrize("server", [ONE_PAIR], indirect=True)
 def test_three_hundred_requests_leave_nothing_behind(server: Server) -> None:
-    _soak(server, [300])
+    _soak(server, [300], num_connections=24)
 
 
 @pytest.mark.slow
-def test_two_thousand_requests_leave_nothing_behind_and_take_no_memory(server: Server) -> None:
-    after_one, after_two = _soak(server, [1000, 1000])
-    assert after_one.keys() == after_two.keys()
-    growth = {pid: after_two[pid] - size for pid, size in after_one.items()}
-    assert max(growth.values()) < GROWTH_LIMIT_BYTES, growth
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("server", [ONE_PAIR, SEVERAL], ids=["one-pair", "several"], indirect=True)
+def test_two_thousand_requests_over_two_hundred_connections_take_no_memory(server: Server) -> None:
+    sizes = _soak(server, [1000, 1000], NUM_CONNECTIONS)
+    if _growth(*sizes) > GROWTH_LIMIT:  # what is made once, at whatever moment, isn't made again; a leak goes on
+        sizes = _soak(server, [1000, 1000], NUM_CONNECTIONS)
+    assert _growth(*sizes) < GROWTH_LIMIT
 
 
-def _soak(server: Server, rounds: list[int]) -> list[dict[int, int]]:
+def _growth(before: dict[int, int], after: dict[int, int]) -> float:
+    """Of the process that grew most, as a share of what it was."""
+    assert before.keys() == after.keys()
+    shares = {_what_runs(pid): (after[pid] - size) / size for pid, size in before.items()}
+    print("growth of resident memory:", ", ".join(f"{what} {share:.2%}" for what, share in sorted(shares.items())))
+    return max(shares.values())
+
+
+def _soak(server: Server, rounds: list[int], num_connections: int) -> list[dict[int, int]]:
     """Bytes of each process after each round."""
-    tally, sizes = Tally(), []
-    _warm_up(server, tally)
+    tally, sizes, already = Tally(), [], _ends(server)
+    _warm_up(server, tally, num_connections)
     before = _inside(server)
     for seed, num_requests in enumerate(rounds):
-        asyncio.run(storm(server.url, "tiny", num_requests, seed=seed, tally=tally))
+        work = storm(server.url, "tiny", num_requests, seed=seed, tally=tally, num_connections=num_connections)
+        asyncio.run(work)
         server.wait_idle(30)
         _assert_as_before(_inside(server), before)
         sizes.append({pid: _resident_bytes(pid) for pid in (server.process.pid, *server.children())})
     assert tally.wrong == []
     assert min(tally.num_answered, tally.num_left, tally.num_refused) > sum(rounds) / 30
-    _check_counters(server, tally)
+    _check_counters(server, tally, already)
     assert _complete(server) == 200
     assert "Traceback" not in server.log
     return sizes
@@ -70,28 +87,35 @@ def _complete(server: Server) -> int:
     return httpx.post(f"{server.url}/v1/completions", json=body, timeout=60).status_code
 
 
-def _warm_up(server: Server, tally: Tally) -> None:
+def _warm_up(server: Server, tally: Tally, num_requests: int) -> None:
     """What is made at the first request of its kind is there before anything is counted."""
-    asyncio.run(storm(server.url, "tiny", 24, seed=99, tally=tally))
+    asyncio.run(storm(server.url, "tiny", num_requests, seed=99, tally=tally, num_connections=num_requests))
     server.wait_idle(30)
 
 
 def _assert_as_before(now: dict[str, Any], before: dict[str, Any]) -> None:
     """A pool starts each of its threads when it is first short of one; nothing else may grow."""
     assert [now["tasks"], now["files"]] == [before["tasks"], before["files"]]
-    front_end, *others = [new - old for new, old in zip(now["threads"], before["threads"], strict=True)]
-    assert front_end <= NUM_POOL_THREADS
-    assert max(others) <= 0
+    more = {pid: num_threads - before["threads"][pid] for pid, num_threads in now["threads"].items()}
+    assert max(more.values()) <= NUM_POOL_THREADS
+    assert all(num_threads <= 0 for pid, num_threads in more.items() if "core_main" in _what_runs(pid))
 
 
 def _inside(server: Server) -> dict[str, Any]:
     """What a request that isn't over would add to."""
     pids = (server.process.pid, *server.children())
+    tasks = httpx.get(f"{server.url}/sample/tasks").json()
+    time.sleep(2)  # until connections are closed, this one too, and what was counted is known to all
     return {
-        "tasks": httpx.get(f"{server.url}/sample/tasks").json(),
-        "threads": [len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in pids],
-        "files": [len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids],
+        "tasks": tasks,
+        "threads": {pid: len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in pids},
+        "files": {pid: len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids},
     }
+
+
+def _what_runs(pid: int) -> str:
+    module = next(word for word in Path(f"/proc/{pid}/cmdline").read_text().split("\0") if word.startswith("corefw."))
+    return f"{module} {pid}"
 
 
 def _resident_bytes(pid: int) -> int:
@@ -99,15 +123,18 @@ def _resident_bytes(pid: int) -> int:
     return int(line.split()[1]) * 1024
 
 
-def _check_counters(server: Server, tally: Tally) -> None:
+def _ends(server: Server) -> dict[str, float]:
+    return {reason: server.metric(_ended(reason)) for reason in ("stop", "length", "abort", "error")}
+
+
+def _check_counters(server: Server, tally: Tally, already: dict[str, float]) -> None:
     """Every sequence ended once, for the reason that its client saw."""
-    reasons = ("stop", "length", "abort", "error")
-    ended = {reason: server.metric(_ended(reason)) for reason in reasons}
+    ended = {reason: num_ends - already[reason] for reason, num_ends in _ends(server).items()}
     assert ended["error"] == 0
     assert ended["stop"] >= tally.reasons["stop"]
     assert ended["length"] >= tally.reasons["length"]
     assert tally.num_answered <= sum(ended.values()) <= tally.num_answered + tally.num_left
-    assert server.metric("corefw:e2e_request_latency_seconds_count") == sum(ended.values())
+    assert server.metric("corefw:e2e_request_latency_seconds_count") == sum(_ends(server).values())
     assert server.metric("corefw:num_preemptions_total") > 0
     assert ended["abort"] > 0
 

@@ -6,10 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from plugins.executor_ray.tests.two_machines import can_be_made
-
-collect_ignore = [] if can_be_made() else ["test_two_machines.py"]
-
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[str]:

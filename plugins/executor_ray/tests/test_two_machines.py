@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from corefw.testing.offline_runs import open_tiny, tiny_llama, tokens_of
-from plugins.executor_ray.tests.two_machines import HOSTS, TwoMachines
+from plugins.executor_ray.tests.two_machines import HOSTS, TwoMachines, can_be_made
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not can_be_made(), reason="hardware: two machines, or network namespaces (root, ip, unshare)"),
+]
 
 
 def test_two_ranks_in_two_network_namespaces_give_the_tokens_of_one_process() -> None:

@@ -61,6 +61,7 @@ def choice(answer: dict[str, Any], what: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["platform", "io_processor"])
 def test_what_the_pages_show_of_explaining_is_what_it_prints(page: str, tiny: Path, tmp_path: Path) -> None:
     site = Site(tmp_path / "site")

@@ -224,7 +224,7 @@ def test_layers_that_are_left_over_go_to_the_middle(num_layers: int, sizes: list
 
 
 def test_more_stages_than_layers_are_refused(model: Path, plugins: PluginManager) -> None:
-    with pytest.raises(ConfigError, match="3 layers are too few for --pipeline-parallel-size 4"):
+    with pytest.raises(ConfigError, match="--pipeline-parallel-size 4 is more than the model's 3 layers"):
         LLMEngine(config(model, plugins, pipeline_parallel_size=4, distributed_executor_backend=STAGED), plugins)
 
 

@@ -64,6 +64,7 @@ def check_texts_agree(client: httpx.Client) -> None:
         assert text_of(client, choice["token_ids"], skip_special_tokens=True) == choice["text"]
 
 
+@pytest.mark.slow
 def test_generated_text_is_that_of_its_ids_streamed_or_not(client: httpx.Client) -> None:
     check_texts_agree(client)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from corefw.testing.model_suite import ModelImplementationSuite
 from corefw_models_transformers.implementation import TransformersModels
 
 
+@pytest.mark.slow
 class TestTransformers(ModelImplementationSuite):
     plugin = TransformersModels
 

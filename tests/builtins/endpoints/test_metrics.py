@@ -148,7 +148,13 @@ def test_dashboards_made_for_vllm_find_all_that_they_ask_for() -> None:
     assert {name: found[name].type for name in VLLM_TYPES} == VLLM_TYPES
     vllm = [sample for name, family in found.items() if name.startswith("vllm:") for sample in family.samples]
     assert {(sample.labels["model_name"], sample.labels["engine"]) for sample in vllm} == {("demo", "0")}
-    own = {"corefw:info", "corefw:plugin_info", "corefw:plugin_contributions_quarantined"}
+    own = {
+        "corefw:engine_ready",
+        "corefw:engine_restarts",
+        "corefw:info",
+        "corefw:plugin_info",
+        "corefw:plugin_contributions_quarantined",
+    }
     assert {name for name in found if name.startswith("corefw:")} <= own
     reasons = {sample.labels["finished_reason"] for sample in found["vllm:request_success"].samples}
     assert reasons == {"stop", "length", "abort", "error"}

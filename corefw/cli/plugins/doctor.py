@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import dataclasses
 import json
 from collections.abc import Iterator
@@ -69,6 +68,8 @@ def _project(named: str | None) -> Path | None:
 
 
 def _server_findings(namespace: argparse.Namespace) -> Iterator[Finding]:
+    import asyncio  # not needed by a listing, which makes this action's flags, too
+
     import msgspec
 
     from corefw.cli.client.connect import base_url

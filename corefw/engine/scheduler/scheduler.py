@@ -111,11 +111,8 @@ class DefaultScheduler(RequestBook):
             return 0
         victim = self._running.pop(self._strategy.victim(self._running))
         had_share = step.take_back(victim)
-        self._free(victim)
-        victim.move_to(RequestStatus.PREEMPTED)
-        victim.num_computed_tokens = 0
+        self._put_back(victim)
         self._counters.num_preemptions += 1
-        self._waiting.put_back(victim)
         return int(had_share)
 
     def _give_back_loaded(self) -> bool:
@@ -252,19 +249,16 @@ class DefaultScheduler(RequestBook):
             return self._finish(request, FinishReason.ERROR, error=_NOT_LOADED, kind=ErrorKind.CAPACITY)
         request.num_computed_tokens = load.stop
         self._kv.cache_blocks(request)
-        self._kv.free(request)
-        request.num_computed_tokens = 0
         if not request.has_output:
             request.num_cached_tokens = None
         if request.status is RequestStatus.BLOCKED:
+            self._kv.free(request)
+            request.num_computed_tokens = 0
             self._blocked.remove(request)
             request.move_to(RequestStatus.WAITING)
             self._waiting.add(request)
         else:
-            request.move_to(RequestStatus.PREEMPTED)
-            self._waiting.put_back(request)
-            self._any_ended = True
-            self._finished_ids.append(request.request_id)  # the worker gets it anew
+            self._start_over(request)
         return None
 
     def _advance(self, request: Request, num_tokens: int, num_sampled: int) -> str | None:
@@ -336,12 +330,16 @@ class DefaultScheduler(RequestBook):
 
     def _start_over(self, request: Request) -> None:
         """Let a running request be computed anew, by a worker that gets it anew."""
+        self._put_back(request)
+        self._any_ended = True
+        self._finished_ids.append(request.request_id)
+
+    def _put_back(self, request: Request) -> None:
+        """Take everything from a running request, and let it wait again."""
         self._free(request)
         request.num_computed_tokens = 0
         request.move_to(RequestStatus.PREEMPTED)
         self._waiting.put_back(request)
-        self._any_ended = True
-        self._finished_ids.append(request.request_id)
 
     def _landed(self, scheduled: SchedulerOutput) -> Iterator[tuple[Request, int]]:
         """The step's requests with their tokens, without those that ended or gave way while it ran."""

@@ -86,10 +86,8 @@ class StepBuilder:
         num_tokens = self._num_tokens.pop(request_id, None)
         if num_tokens is None:
             return False
-        del (
-            self._held[request_id],
-            self.requests[request_id],
-        )  # a request that begins is never preempted: admissions come last
+        del self._held[request_id]  # a request that begins is never preempted: admissions come last
+        del self.requests[request_id]
         self._fresh_blocks.pop(request_id, None)
         self.token_budget += num_tokens
         self.num_free_rows += 1

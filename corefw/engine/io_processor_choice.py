@@ -62,7 +62,7 @@ def _selection(chosen: str, installed: tuple[str, ...], reason: str, why_not: st
 
 
 def _check_installed(name: str, setting: str, plugins: PluginManager) -> None:
-    if any((v.plugin.group, v.plugin.name) == (IO_PROCESSORS, name) for v in plugins.verdicts):
+    if plugins.found(IO_PROCESSORS, name) is not None:
         return  # whether it may be loaded, the manager says
     installed = ", ".join(sorted(v.plugin.name for v in plugins.verdicts if v.plugin.group == IO_PROCESSORS)) or "none"
     raise PluginError(

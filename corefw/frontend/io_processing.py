@@ -80,10 +80,10 @@ class IOProcessing:
         name = selection.chosen
         with starting(plugins, IO_PROCESSORS, name):
             processor = cls_(IOSetup(config=config, renderer=renderer, media_model=media_model))
-        named = (IO_PROCESSORS, name)
-        owner = next(v.plugin.full_name for v in plugins.verdicts if (v.plugin.group, v.plugin.name) == named)
+        plugin = plugins.found(IO_PROCESSORS, name)
+        assert plugin is not None, "it was chosen by its name"
         plugins.record(selection)
-        return cls(processor, owner, config, renderer)
+        return cls(processor, plugin.full_name, config, renderer)
 
     def run(self, request: IORequest) -> IORun:
         """A request's way through the processor.

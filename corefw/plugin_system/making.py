@@ -21,10 +21,10 @@ R = TypeVar("R")
 def whose(plugins: PluginManager, group: str, name: str) -> str:
     """What messages call a plugin: ``KV connector 'file'``; of one that isn't built in with group and distribution."""
     what = f"{group_named(group).what} {name!r}"
-    for plugin in (verdict.plugin for verdict in plugins.verdicts):
-        if (plugin.group, plugin.name) == (group, name) and not plugin.builtin:
-            return f"{what} ({group}) of {plugin.distribution} {plugin.version}"
-    return what
+    plugin = plugins.found(group, name)
+    if plugin is None or plugin.builtin:
+        return what
+    return f"{what} ({group}) of {plugin.distribution} {plugin.version}"
 
 
 def made_by_plugin(

@@ -252,19 +252,29 @@ class PluginManager:
         """Go on without a plugin that another thread is still loading."""
         self._outcomes[plugin] = Outcome(State.UNAVAILABLE, reason)
 
+    def found(self, group: str, name: str) -> FoundPlugin | None:
+        """The plugin of that name, whether or not it may be loaded; None where nobody has one."""
+        verdict = self._verdict_on(group, name)
+        return None if verdict is None else verdict.plugin
+
     def outcome(self, plugin: FoundPlugin) -> Outcome | None:
         """What came of loading that plugin, None while nobody asked for it."""
         return self._outcomes.get(plugin)
 
     def _find(self, group: str, name: str, setting: str | None) -> Verdict:
-        if (verdict := self._allowed.get((group, name))) is not None:
+        verdict = self._verdict_on(group, name)
+        if verdict is not None and verdict.allowed:
             return verdict
         asked = f" asked for by {setting}" if setting else ""
-        for verdict in self.verdicts:
-            if (verdict.plugin.group, verdict.plugin.name) == (group, name):
-                owner = verdict.plugin.full_name
-                raise PluginError(f"{group}: {name!r}{asked} is {owner}, {verdict.state}: {verdict.reason}")
+        if verdict is not None:
+            owner = verdict.plugin.full_name
+            raise PluginError(f"{group}: {name!r}{asked} is {owner}, {verdict.state}: {verdict.reason}")
         raise PluginError(f"there is no plugin {name[:80]!r}{asked} in {group}; {suggestion(name, self.names(group))}")
+
+    def _verdict_on(self, group: str, name: str) -> Verdict | None:
+        """On the one that may be loaded, else on the first that was found."""
+        same_name = (v for v in self.verdicts if (v.plugin.group, v.plugin.name) == (group, name))
+        return self._allowed.get((group, name)) or next(same_name, None)
 
     def _load(self, verdict: Verdict) -> Outcome:
         plugin = verdict.plugin

@@ -47,7 +47,7 @@ def starting(plugins: PluginManager, group: str = "", name: str = "") -> Iterato
     except CorefwError:
         raise
     except (Exception, SystemExit) as error:
-        plugin = _owner(plugins, error) or _named(plugins, group, name)
+        plugin = _owner(plugins, error) or plugins.found(group, name)
         if plugin is not None and not plugin.builtin:
             cause = f"{told(error)}{place_of(error, plugin)}"
             raise PluginError(f"{_described(plugin)} failed at its start: {cause}") from error
@@ -78,10 +78,6 @@ def plugin_of_class(plugins: PluginManager, cls: type) -> str | None:
 
 def _described(plugin: FoundPlugin) -> str:
     return f"plugin {plugin.name!r} ({plugin.group}) of {plugin.distribution} {plugin.version}"
-
-
-def _named(plugins: PluginManager, group: str, name: str) -> FoundPlugin | None:
-    return next((v.plugin for v in plugins.verdicts if (v.plugin.group, v.plugin.name) == (group, name)), None)
 
 
 def _owner(plugins: PluginManager, error: BaseException, *, last_only: bool = False) -> FoundPlugin | None:

@@ -84,6 +84,9 @@ class Plugins:
         self.selections: list[Selection] = []
         self.verdicts = ()
 
+    def found(self, group: str, name: str) -> None:
+        """By metadata: nothing."""
+
     def names(self, group: str) -> tuple[str, ...]:
         return ("X",) if group == "model_plugins" else ()
 

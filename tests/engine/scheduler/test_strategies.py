@@ -80,6 +80,9 @@ class Plugins:
             raise PluginError(f"there is no {name}, asked for by {setting}")
         return self._strategies[name]
 
+    def found(self, group: str, name: str) -> None:
+        """By metadata: nothing."""
+
     def names(self, group: str) -> tuple[str, ...]:
         return tuple(self._strategies)
 

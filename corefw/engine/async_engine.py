@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from corefw.engine.clients.base import read_until_death
 from corefw.engine.event_subscription import EventSubscription
 from corefw.engine.output_stream import OutputStream
 from corefw.errors import EngineDeadError, EngineError, RequestError
@@ -204,14 +205,7 @@ class AsyncEngine:
 
     async def _handle_outputs(self) -> None:
         """The output handler: one task an engine, until the core is gone."""
-        try:
-            while True:
-                self._distribute(await self._client.next_outputs())
-        except EngineDeadError as error:
-            self._die(error)
-        except Exception as error:  # whatever it is, nobody must wait for outputs any longer
-            _log.exception("handling the core's outputs failed")
-            self._die(EngineDeadError(f"handling the core's outputs failed: {error}"))
+        self._die(await read_until_death(self._client, self._distribute))
 
     def _distribute(self, message: EngineCoreOutputs) -> None:
         if message.stats is not None:

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from corefw.engine.clients.base import post
+from corefw.engine.clients.base import post, read_until_death
 from corefw.engine.core_sockets import CoreSockets
 from corefw.engine.startup import Addresses, AddressesWanted, ControlChannel, Ready
 from corefw.errors import EngineDeadError, EngineError
 from corefw.messages.control import UtilityCall, WaveOrder
 from corefw.messages.outputs import EngineCoreOutput, EngineCoreOutputs, FinishReason, SchedulerStats, UtilityResult
-from corefw.observability.logging import get_logger
 
 if TYPE_CHECKING:
     from corefw.engine.clients.base import AsyncCoreClient
@@ -35,8 +34,6 @@ __all__ = ["EngineHub", "FrontEndLink"]
 _STATS_S = 0.1
 _TROUBLE_S = 0.2
 _SIGN_OF_LIFE_S = 0.5
-
-_log = get_logger(__name__)
 
 
 class EngineHub:
@@ -151,18 +148,10 @@ class EngineHub:
     # What the engine sends.
 
     async def _distribute(self) -> None:
-        reason = "the hub was closed"
-        try:
-            while True:
-                self._route(await self._client.next_outputs())
-        except EngineError as error:
-            reason = str(error)
-        except Exception as error:  # whatever it is, nobody must wait for outputs any longer
-            _log.exception("handling the core's outputs failed")
-            reason = f"handling the core's outputs failed: {error}"
-        self.death.set_result(EngineDeadError(reason))
+        death = await read_until_death(self._client, self._route)
+        self.death.set_result(death)
         for link in self._links:
-            link.send_dead(reason)
+            link.send_dead(str(death))
 
     def _route(self, message: EngineCoreOutputs) -> None:
         shares: dict[FrontEndLink, list[EngineCoreOutput]] = {}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import zip_longest
+from typing import Any
 
 import msgspec
 
 from corefw.messages.outputs import SchedulerStats
 
-__all__ = ["RunningTotals"]
+__all__ = ["RunningTotals", "summed_counters"]
 
+_NO_NUMBERS = frozenset({"step_token_counts", "engines"})
 _GAUGES = frozenset({"num_running", "num_waiting", "kv_usage"})
-_COUNTERS = tuple(name for name in SchedulerStats.__struct_fields__ if name not in _GAUGES)
+_COUNTERS = tuple(name for name in SchedulerStats.__struct_fields__ if name not in _GAUGES | _NO_NUMBERS)
 
 
 class RunningTotals:
@@ -23,7 +26,8 @@ class RunningTotals:
 
     def take(self, stats: SchedulerStats) -> SchedulerStats:
         """The present core's figures; returns them with those of the cores before it."""
-        self._last = stats if self._before is None else _sum(stats, self._before)
+        before = self._before
+        self._last = stats if before is None else msgspec.structs.replace(stats, **summed_counters([stats, before]))
         return self._last
 
     def core_lost(self, num_waiting: int) -> SchedulerStats:
@@ -33,12 +37,8 @@ class RunningTotals:
         return self._last
 
 
-def _sum(stats: SchedulerStats, before: SchedulerStats) -> SchedulerStats:
-    sums: dict[str, object] = {}
-    for name in _COUNTERS:
-        mine, theirs = getattr(stats, name), getattr(before, name)
-        if isinstance(mine, tuple):
-            sums[name] = tuple(a + b for a, b in zip_longest(mine, theirs, fillvalue=0))
-        else:
-            sums[name] = mine + theirs
-    return msgspec.structs.replace(stats, **sums)
+def summed_counters(stats: Sequence[SchedulerStats]) -> dict[str, Any]:
+    """The sum of each counter, by its name; of counts for several sizes that of each size."""
+    sums: dict[str, Any] = {name: sum(getattr(one, name) for one in stats) for name in _COUNTERS}
+    counts = (one.step_token_counts for one in stats)
+    return {**sums, "step_token_counts": tuple(map(sum, zip_longest(*counts, fillvalue=0)))}

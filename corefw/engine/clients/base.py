@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from corefw.errors import EngineError
+from corefw.errors import EngineDeadError, EngineError
+from corefw.observability.logging import get_logger
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     from corefw.messages.outputs import EngineCoreOutputs
     from corefw.messages.request import EngineCoreRequest
 
-__all__ = ["AsyncCoreClient", "Mailbox", "SyncCoreClient", "post"]
+__all__ = ["AsyncCoreClient", "Mailbox", "SyncCoreClient", "post", "read_until_death"]
 
 T = TypeVar("T")
+
+_log = get_logger(__name__)
 
 
 class SyncCoreClient(ABC):
@@ -159,3 +162,17 @@ def post(loop: asyncio.AbstractEventLoop, callback: Callable[[T], object], value
     """From any thread: call back on the event loop; nothing happens when that has been closed."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(callback, value)
+
+
+async def read_until_death(client: AsyncCoreClient, take: Callable[[EngineCoreOutputs], object]) -> EngineDeadError:
+    """Hand each message of a core to ``take``, until none will come any more; returns why."""
+    try:
+        while True:
+            take(await client.next_outputs())
+    except EngineDeadError as error:
+        return error
+    except EngineError as error:
+        return EngineDeadError(str(error))
+    except Exception as error:  # whatever it is, nobody must wait for outputs any longer
+        _log.exception("handling the core's outputs failed")
+        return EngineDeadError(f"handling the core's outputs failed: {error}")

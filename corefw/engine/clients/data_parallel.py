@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from corefw.engine.clients.balancer import Balancer
-from corefw.engine.clients.base import AsyncCoreClient
+from corefw.engine.clients.base import AsyncCoreClient, read_until_death
 from corefw.engine.clients.merged_answers import merged_plan, merged_result, merged_stats
 from corefw.engine.coordinator import Coordinator
-from corefw.errors import EngineDeadError, EngineError
+from corefw.errors import EngineDeadError
 from corefw.messages.outputs import SchedulerStats, UtilityResult
-from corefw.observability.logging import get_logger
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from corefw.messages.request import EngineCoreRequest
 
 __all__ = ["DataParallelClient"]
-
-_log = get_logger(__name__)
 
 
 class DataParallelClient(AsyncCoreClient):
@@ -102,15 +99,11 @@ class DataParallelClient(AsyncCoreClient):
         await asyncio.gather(*self._readers, return_exceptions=True)
 
     async def _read(self, index: int) -> None:
-        engine = self._engines[index]
-        try:
-            while True:
-                self._arrived.put_nowait(self._take(index, await engine.next_outputs()))
-        except EngineError as error:
-            self._arrived.put_nowait(EngineDeadError(f"engine {index} of {len(self._engines)}: {error}"))
-        except Exception as error:  # whatever it is, nobody must wait for this engine any longer
-            _log.exception("handling what engine %d sent failed", index)
-            self._arrived.put_nowait(EngineDeadError(f"handling what engine {index} sent failed: {error}"))
+        def take(outputs: EngineCoreOutputs) -> None:
+            self._arrived.put_nowait(self._take(index, outputs))
+
+        death = await read_until_death(self._engines[index], take)
+        self._arrived.put_nowait(EngineDeadError(f"engine {index} of {len(self._engines)}: {death}"))
 
     def _make_plan(self) -> None:
         self._plans = [engine.plan for engine in self._engines]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
 from typing import Any
 
 import msgspec
 
 from corefw.config.runtime_plan import RuntimePlan
+from corefw.engine.running_totals import summed_counters
 from corefw.messages.outputs import SchedulerStats, UtilityResult
 
 __all__ = ["merged_plan", "merged_result", "merged_stats"]
@@ -27,14 +27,13 @@ def merged_plan(plans: Sequence[RuntimePlan]) -> RuntimePlan:
 
 def merged_stats(stats: Sequence[SchedulerStats]) -> SchedulerStats:
     """Sums; of the share of KV blocks in use the mean, since the engines have equally many."""
-    summed = {
-        name: sum(getattr(one, name) for one in stats)
-        for name in SchedulerStats.__struct_fields__
-        if name not in ("kv_usage", "step_token_counts", "engines")
-    }
-    counts = tuple(map(sum, zip_longest(*(one.step_token_counts for one in stats), fillvalue=0)))
-    kv_usage = sum(one.kv_usage for one in stats) / len(stats)
-    return SchedulerStats(**summed, kv_usage=kv_usage, step_token_counts=counts, engines=tuple(stats))
+    return SchedulerStats(
+        **summed_counters(stats),
+        num_running=sum(one.num_running for one in stats),
+        num_waiting=sum(one.num_waiting for one in stats),
+        kv_usage=sum(one.kv_usage for one in stats) / len(stats),
+        engines=tuple(stats),
+    )
 
 
 def merged_result(method: str, results: Sequence[UtilityResult]) -> UtilityResult:

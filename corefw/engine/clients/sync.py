@@ -15,12 +15,11 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from corefw.engine.clients.base import AsyncCoreClient, SyncCoreClient, post
+from corefw.engine.clients.base import AsyncCoreClient, SyncCoreClient, post, read_until_death
 from corefw.errors import EngineDeadError, EngineError, RequestError
 from corefw.messages.control import UtilityCall
 from corefw.messages.outputs import EngineCoreOutput, EngineCoreOutputs, ErrorKind, FinishReason, UtilityResult
 from corefw.messages.plain import plain_problem
-from corefw.observability.logging import get_logger
 
 if TYPE_CHECKING:
     from corefw.messages.events import PluginEvent
@@ -36,8 +35,6 @@ _WAIT_S = 0.1
 # How long the core may take to end by itself.
 _GRACE_S = 3.0
 _MAX_UNREAD_EVENTS = 1024
-
-_log = get_logger(__name__)
 
 
 class SyncClient(SyncCoreClient):
@@ -209,16 +206,7 @@ class _CoreThread:
             self._die(EngineDeadError("the engine was shut down"))
 
     async def _read(self, client: AsyncCoreClient) -> None:
-        try:
-            while True:
-                self._take(await client.next_outputs())
-        except EngineDeadError as error:
-            self._die(error)
-        except EngineError as error:
-            self._die(EngineDeadError(str(error)))
-        except Exception as error:  # whatever it is, nobody must wait for news any longer
-            _log.exception("handling the core's outputs failed")
-            self._die(EngineDeadError(f"handling the core's outputs failed: {error}"))
+        self._die(await read_until_death(client, self._take))
 
     def _take(self, message: EngineCoreOutputs) -> None:
         self.events.extend(message.events)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import signal
-import sys
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -170,6 +169,7 @@ async def _run_several(
 ) -> None:
     """Processes of their own answer HTTP requests; this one stands between them and the engine."""
     from corefw.engine.hub import EngineHub
+    from corefw.messages.control_channel import search_path
     from corefw.server.api_channel import ServeOrder
     from corefw.server.api_servers import ApiServers, part_of
 
@@ -180,7 +180,7 @@ async def _run_several(
             index=index,
             url=listener.url,
             log_level=server_config.log_level or env.log_level(),
-            search_path=tuple(path for path in sys.path if path),
+            search_path=search_path(),
             started_s=started_s,
         )
 

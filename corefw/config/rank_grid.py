@@ -81,6 +81,11 @@ class RankGrid:
         """The ranks of one engine alone, numbered from 0."""
         return replace(self, data=1, external=1)
 
+    @property
+    def output_rank(self) -> int:
+        """The rank of the first replica that tells what a step gave: the first one of the last stage."""
+        return self.replica_size - self.replica_size // self.pipeline
+
     def place(self, rank: int) -> RankPlace:
         """Where a rank stands.
 

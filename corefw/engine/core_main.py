@@ -9,12 +9,9 @@ import argparse
 import contextlib
 import faulthandler
 import importlib
-import os
-import socket
-import sys
 import threading
 
-from corefw.parent_guard import ParentGuard
+from corefw.parent_guard import ParentGuard, leave
 
 __all__ = ["main"]
 
@@ -23,10 +20,7 @@ def main() -> int:
     """Run the core until it is told to stop; returns the exit status."""
     faulthandler.enable(2)  # a plugin's native code that crashes leaves the place where it did
     arguments = _arguments()
-    control = socket.socket(fileno=arguments.control_fd)
-    control.set_inheritable(False)
-    guard = ParentGuard(arguments.parent_pid, control)
-    guard.arm(death_signal=arguments.death_signal)
+    guard, control = ParentGuard.of(arguments)
     preload = threading.Thread(target=_preload, args=(arguments.preload,), name="preload", daemon=True)
     preload.start()
 
@@ -37,10 +31,8 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m corefw.engine.core_main", allow_abbrev=False)
-    parser.add_argument("--control-fd", type=int, required=True)
+    ParentGuard.add_flags(parser)
     parser.add_argument("--board-fd", type=int, required=True)
-    parser.add_argument("--parent-pid", type=int, required=True)
-    parser.add_argument("--death-signal", action="store_true")
     parser.add_argument("--preload", action="append", default=[])
     return parser.parse_args()
 
@@ -53,8 +45,4 @@ def _preload(modules: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    status = main()
-    # Everything is sent and closed. Taking torch's modules apart would only cost a second of a stop.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    leave(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from corefw.engine.startup import (
 )
 from corefw.engine.step_board import StepBoard
 from corefw.errors import CorefwError
+from corefw.messages.control_channel import follow_search_path
 from corefw.observability.logging import configure_logging, get_logger
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def run_core(stream: socket.socket, guard: ParentGuard, wait_for_imports: Callab
     message = control.receive()
     if not isinstance(message, Configure):
         return 1
-    sys.path.extend(path for path in message.search_path if path not in sys.path)
+    follow_search_path(message.search_path)
     configure_logging(message.log_level, _name(message.config), message.log_format)
     control.send(AddressesWanted())
     addresses = control.receive()

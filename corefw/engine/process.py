@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from corefw import env
-from corefw.engine.signal_mask import blocked_signals
+from corefw.engine.child import exit_text, spawn_guarded
 from corefw.engine.step_board import BoardReader
 from corefw.errors import EngineStartError
 
@@ -83,21 +80,11 @@ class CoreProcess:
         undo.callback(board.close)
         ours, theirs = socket.socketpair()
         undo.enter_context(ours)
-        command = [sys.executable, "-P", "-m", "corefw.engine.core_main", f"--control-fd={theirs.fileno()}"]
-        command += [f"--board-fd={board.fd}", f"--parent-pid={os.getpid()}"]
-        command += [f"--preload={module}" for module in preload]
-        if threading.current_thread() is threading.main_thread():
-            # The kernel's death signal follows the spawning thread; a shorter-lived one would take the child along.
-            command.append("--death-signal")
-        with theirs, blocked_signals():
-            # What plugins print belongs to the log: the standard output is the command's own.
-            child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=2,
-                pass_fds=(theirs.fileno(), board.fd),
-                env=env.child_environment() if environment is None else environment,
-            )
+        arguments = [f"--control-fd={theirs.fileno()}", f"--board-fd={board.fd}"]
+        arguments += [f"--preload={module}" for module in preload]
+        own = env.child_environment() if environment is None else environment
+        with theirs:
+            child = spawn_guarded("corefw.engine.core_main", arguments, (theirs.fileno(), board.fd), own)
         undo.callback(child.wait)
         undo.callback(child.kill)
         return cls(child, ours, board, partial(cls.spawn, preload=preload, environment=environment))
@@ -201,10 +188,4 @@ class CoreProcess:
     def exit_text(self) -> str:
         """How the child ended: ``exited with status 1``, ``was killed by signal 9 (SIGKILL)``."""
         status = self._child.poll()
-        if status is None:
-            return "is still running"
-        if status >= 0:
-            return f"exited with status {status}"
-        with contextlib.suppress(ValueError):
-            return f"was killed by signal {-status} ({signal.Signals(-status).name})"
-        return f"was killed by signal {-status}"
+        return "is still running" if status is None else exit_text(status)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 import struct
+import sys
 import traceback
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -12,7 +14,7 @@ import msgspec
 from corefw.errors import ConfigError, CorefwError, EngineStartError, PluginError
 from corefw.messages.codec import Codec
 
-__all__ = ["Channel", "StartFailed"]
+__all__ = ["Channel", "StartFailed", "follow_search_path", "search_path"]
 
 T = TypeVar("T")
 
@@ -86,3 +88,13 @@ class Channel(Generic[T]):
                 return None
             received += part
         return bytes(received)
+
+
+def search_path() -> tuple[str, ...]:
+    """This process's ``sys.path``, for a child, so that import paths mean the same in both; see below."""
+    return tuple(path for path in sys.path if path)
+
+
+def follow_search_path(paths: Iterable[str]) -> None:
+    """Look for modules where the parent does as well."""
+    sys.path.extend(path for path in paths if path not in sys.path)

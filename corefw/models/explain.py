@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from corefw.errors import CorefwError
+from corefw.messages.control_channel import follow_search_path
 from corefw.plugin_system.manager import PluginManager
 from corefw.plugin_system.process_report import describe
 from corefw.plugin_system.worker_question import WorkerAnswer, WorkerQuestion
@@ -93,7 +94,7 @@ class _NoKernels:
 
 def _main(file: str) -> None:
     question = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=WorkerQuestion)
-    sys.path.extend(path for path in question.search_path if path not in sys.path)
+    follow_search_path(question.search_path)
     Path(file).write_bytes(msgspec.json.encode(_answer(question)))
 
 

@@ -10,7 +10,6 @@ import msgspec
 from corefw.errors import EngineError
 from corefw.interfaces.executor import WorkerReport
 from corefw.interfaces.kv_cache import SlidingWindowSpec
-from corefw.interfaces.platform import DeviceRuntime
 from corefw.models.build import build_model, make_build_context, tensors_of
 from corefw.models.layers.context import Stage
 from corefw.models.taps import UnknownTapPoint
@@ -18,9 +17,8 @@ from corefw.observability.logging import set_log_level
 from corefw.plugin_system.calls import PluginCalls
 from corefw.plugin_system.events import EventQueue
 from corefw.plugin_system.groups import Process
-from corefw.plugin_system.making import made_by_plugin, whose
-from corefw.plugin_system.starting import created
 from corefw.runtime.block_size import choose_block_size
+from corefw.runtime.device import make_device_runtime
 from corefw.runtime.distributed.groups import RankGroups
 from corefw.runtime.kv_pages import KVPages
 from corefw.runtime.kv_transfer.steps import make_transfer_steps
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
     from corefw.config.runtime_plan import RuntimePlan
     from corefw.interfaces.attention import AttentionBackend
     from corefw.interfaces.kv_cache import KVCacheSpec
-    from corefw.interfaces.platform import Platform
+    from corefw.interfaces.platform import DeviceRuntime
     from corefw.messages.outputs import ModelRunnerOutput
     from corefw.messages.request import PlainDict
     from corefw.messages.scheduling import SchedulerOutput
@@ -64,24 +62,25 @@ class Worker:
         config: the engine's.
         plugins: the engine's.
         groups: the other ranks; None where there are none.
+        runtime: of this rank's device, where one had to be made to meet the others; else it is made here.
 
     Raises:
         ConfigError: the model, its files or the device can't be used as configured.
     """
 
-    def __init__(self, config: EngineConfig, plugins: PluginManager, groups: RankGroups | None = None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        plugins: PluginManager,
+        groups: RankGroups | None = None,
+        runtime: DeviceRuntime | None = None,
+    ) -> None:
         self._config = config
         self._plugins = plugins
         self._groups = groups or RankGroups.alone()
         self._rank = self._groups.place.rank
         plugins.load_general(Process.WORKER)
-        platform: Platform = created(plugins, "platform_plugins", config.platform)
-        self._runtime = made_by_plugin(
-            whose(plugins, "platform_plugins", config.platform),
-            DeviceRuntime,
-            platform.runtime,
-            self._groups.local_rank,
-        )
+        self._runtime = runtime or make_device_runtime(config, plugins, self._groups.local_rank)
         self._runtime.seed_everything(config.model.seed)
         self._stage = stage = Stage(self._groups.pipeline.rank, self._groups.pipeline.size)
         build, selections = make_build_context(config, self._runtime.device, plugins, self._groups.tensor, stage)

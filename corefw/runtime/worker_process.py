@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import gc
 import socket
-import sys
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from corefw.errors import EngineDeadError
-from corefw.interfaces.platform import DeviceRuntime
 from corefw.messages.codec import Codec, Frame
-from corefw.messages.control_channel import Channel, StartFailed
+from corefw.messages.control_channel import Channel, StartFailed, follow_search_path
 from corefw.observability.logging import configure_logging, get_logger
+from corefw.runtime.device import make_device_runtime
 from corefw.runtime.distributed.broadcast_queue import BroadcastReader, BroadcastWriter, QueueFds
 from corefw.runtime.distributed.groups import RankGroups
 from corefw.runtime.distributed.worker_messages import (
@@ -34,7 +33,7 @@ from corefw.runtime.distributed.worker_messages import (
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
-    from corefw.interfaces.platform import Platform
+    from corefw.interfaces.platform import DeviceRuntime
     from corefw.plugin_system.manager import PluginManager
     from corefw.runtime.worker import Worker
 
@@ -53,7 +52,7 @@ def run_worker(control: socket.socket, commands: str, answers: str) -> int:
     message = channel.receive()
     if not isinstance(message, WorkerConfigure):
         return 1
-    sys.path.extend(path for path in message.search_path if path not in sys.path)
+    follow_search_path(message.search_path)
     configure_logging(message.log_level, f"worker-{message.rank}", message.log_format)
     try:
         worker = build_worker(message)
@@ -100,20 +99,18 @@ def build_worker(message: WorkerConfigure) -> Worker:
     with starting(plugins):
         plugins.load_general(Process.WORKER)
         restore_settings(plugins, config.plugin_settings)
-        return Worker(config, plugins, _meet(config, plugins, message))
+        return Worker(config, plugins, *_meet(config, plugins, message))
 
 
-def _meet(config: EngineConfig, plugins: PluginManager, message: WorkerConfigure) -> RankGroups:
-    from corefw.plugin_system.making import made_by_plugin, whose
-    from corefw.plugin_system.starting import created
-
+def _meet(
+    config: EngineConfig, plugins: PluginManager, message: WorkerConfigure
+) -> tuple[RankGroups, DeviceRuntime | None]:
+    """The other ranks, and the device with which this one met them."""
     if config.parallel.grid.replica_size == 1:
-        return RankGroups.alone()
-    platform: Platform = created(plugins, "platform_plugins", config.platform)
-    owner = whose(plugins, "platform_plugins", config.platform)
+        return RankGroups.alone(), None
     local_rank = message.rank if message.local_rank is None else message.local_rank
-    runtime = made_by_plugin(owner, DeviceRuntime, platform.runtime, local_rank)
-    return RankGroups.of_engine(
+    runtime = make_device_runtime(config, plugins, local_rank)
+    groups = RankGroups.of_engine(
         config,
         plugins,
         rank=message.rank,
@@ -122,6 +119,7 @@ def _meet(config: EngineConfig, plugins: PluginManager, message: WorkerConfigure
         local_rank=message.local_rank,
         on_one_machine=message.on_one_machine,
     )
+    return groups, runtime
 
 
 class CommandServer:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from corefw.messages.control_channel import follow_search_path, search_path
 from corefw.observability.logging import logging_settings
+from corefw.runtime.distributed.futures import AskedFuture, settled
 from corefw.runtime.distributed.worker_messages import (
     Answer,
     Call,
@@ -13,11 +15,13 @@ from corefw.runtime.distributed.worker_messages import (
     MakeReport,
     SampleTokens,
     WorkerConfigure,
+    cause,
     joined,
 )
 
 __all__ = [
     "Answer",
+    "AskedFuture",
     "Call",
     "Command",
     "ExecuteModel",
@@ -26,6 +30,10 @@ __all__ = [
     "MakeReport",
     "SampleTokens",
     "WorkerConfigure",
+    "cause",
+    "follow_search_path",
     "joined",
     "logging_settings",
+    "search_path",
+    "settled",
 ]

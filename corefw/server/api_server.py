@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from corefw.engine.hub_process import HubProcess
 from corefw.engine.startup import StartFailed
 from corefw.errors import EngineDeadError
 from corefw.frontend.prepare import prepare_again
+from corefw.messages.control_channel import follow_search_path
 from corefw.observability.logging import configure_logging, get_logger
 from corefw.server.api_channel import ApiChannel, Counted, ServeOrder, Serving, StopOrder
 from corefw.server.listener import Listener
@@ -51,7 +51,7 @@ def run_api_server(control: socket.socket, engine: socket.socket, listening: soc
     order = channel.receive()
     if not isinstance(order, ServeOrder):
         return 1
-    sys.path.extend(path for path in order.search_path if path not in sys.path)
+    follow_search_path(order.search_path)
     configure_logging(order.log_level, f"api {order.index}", order.server_config.log_format)
     parent = _Parent(channel, order.counted)
     try:

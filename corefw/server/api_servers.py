@@ -6,11 +6,9 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
-import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -20,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from corefw.engine.child import exit_text, spawn_guarded
 from corefw.engine.clients.base import post
-from corefw.engine.signal_mask import blocked_signals
 from corefw.engine.startup import StartFailed
 from corefw.errors import EngineError, EngineStartError
 from corefw.observability.logging import get_logger
@@ -266,13 +264,9 @@ class _ApiServer:
         return self._held.enter_context(ends[0]), theirs.enter_context(ends[1])
 
     def _spawn_with(self, shared: dict[str, socket.socket]) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-P", "-m", "corefw.server.api_server_main", f"--parent-pid={os.getpid()}"]
-        command += [f"--{name}-fd={one.fileno()}" for name, one in shared.items()]
-        if threading.current_thread() is threading.main_thread():
-            command.append("--death-signal")
-        descriptors = tuple(one.fileno() for one in shared.values())
-        with blocked_signals():
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=descriptors)
+        descriptors = {name: one.fileno() for name, one in shared.items()}
+        arguments = (f"--{name}-fd={descriptor}" for name, descriptor in descriptors.items())
+        return spawn_guarded("corefw.server.api_server_main", arguments, descriptors.values())
 
     def _listen(self, child: subprocess.Popen[bytes]) -> None:
         """A thread: what it says, and then its exit."""
@@ -281,7 +275,7 @@ class _ApiServer:
                 post(self._loop, self._take, message)
         except (OSError, ValueError, EngineError) as error:
             _log.debug("an API server can't be heard any more: %s", error)
-        post(self._loop, self._end, _how(child.wait()))
+        post(self._loop, self._end, exit_text(child.wait()))
 
     def _take(self, message: object) -> None:
         if isinstance(message, Counted):
@@ -314,7 +308,3 @@ async def _together(jobs: Iterable[Coroutine[None, None, None]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _how(status: int) -> str:
-    return f"exited with status {status}" if status >= 0 else f"was killed by signal {-status}"

@@ -27,6 +27,14 @@ def test_tensor_ranks_are_neighbours_and_replicas_lie_apart() -> None:
     assert grid.group_of(6, Axis.PIPELINE) == (4, 6)
 
 
+def test_a_steps_output_is_told_by_the_first_rank_of_the_last_stage() -> None:
+    assert RankGrid().output_rank == 0
+    assert RankGrid(tensor=4).output_rank == 0
+    grid = RankGrid(tensor=2, prefill_context=3, pipeline=3, data=2)
+    place = grid.place(grid.output_rank)
+    assert (place.data, place.pipeline, place.prefill_context, place.tensor) == (0, 2, 0, 0)
+
+
 def test_decode_context_groups_lie_inside_tensor_groups() -> None:
     grid = RankGrid(tensor=4, decode_context=2, pipeline=2)
     assert grid.groups(Axis.DECODE_CONTEXT) == (

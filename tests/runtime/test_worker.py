@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from corefw.builtins.platforms.cpu_runtime import CpuRuntime
 from corefw.engine.kv_cache.sizing import plan_runtime
 from corefw.engine.resolver import with_tokenizer_size
 from corefw.errors import ConfigError, EngineError
@@ -34,6 +35,15 @@ def test_the_report_names_every_layer_and_the_choices_made(model_dir: Path, plug
     assert [spec.block_size for spec in report.kv_cache_specs.values()] == [16] * 3
     assert report.attention_backend == "torch"
     assert ("attention backend", "torch") in [(what, chosen) for what, chosen, _ in report.decisions]
+
+
+def test_a_device_that_was_made_to_meet_others_is_not_made_again(model_dir: Path, plugins: PluginManager) -> None:
+    class Small(CpuRuntime):
+        def total_memory_bytes(self) -> int:
+            return 12345
+
+    runtime = Small()
+    assert Worker(tiny_config(model_dir, plugins), plugins, runtime=runtime).memory_bytes()["total"] == 12345
 
 
 def test_a_cache_is_never_larger_than_all_requests_at_full_length_need(model_dir: Path, plugins: PluginManager) -> None:

@@ -11,18 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import msgspec
 
 from corefw import env
-from corefw.config.rank_grid import RankGrid
 from corefw.errors import ConfigError, EngineDeadError, EngineError
 from corefw.interfaces.executor import Executor, WorkerReport
-from corefw.interfaces.platform import DeviceRuntime, Platform
 from corefw.messages.codec import Codec
 from corefw.messages.outputs import ModelRunnerOutput
-from corefw.plugin_system.making import made_by_plugin, whose
-from corefw.plugin_system.starting import created
+from corefw.runtime.device import make_device_runtime
+from corefw.runtime.distributed.futures import settled
 
 if TYPE_CHECKING:
-    import torch
-
     from corefw.config.engine_config import EngineConfig
     from corefw.config.runtime_plan import RuntimePlan
     from corefw.env import LaunchedRank
@@ -88,21 +84,22 @@ class ExternalLauncherExecutor(Executor):
         launched = _launched(config)
         address = f"{launched.address}/{next(_engines)}"
         self._codec = Codec(ModelRunnerOutput)
-        self._output_rank = _output_rank(config.parallel.grid.replica)
+        self._output_rank = config.parallel.grid.output_rank
         self._numbers = _Numbers()
         self._running: Worker | None = None
+        runtime = make_device_runtime(config, plugins, launched.local_rank)
         self._groups: RankGroups = RankGroups.of_engine(
             config,
             plugins,
             rank=launched.rank,
             address=address,
-            device=_device(config, plugins, launched.local_rank),
+            device=runtime.device,
             local_rank=launched.local_rank,
             on_one_machine=launched.local_world_size == launched.world_size,
         )
         try:
             check_agreement(self._groups.world, config)
-            self._running = Worker(config, plugins, self._groups)
+            self._running = Worker(config, plugins, self._groups, runtime)
         except BaseException:
             self._groups.close()
             raise
@@ -118,10 +115,10 @@ class ExternalLauncherExecutor(Executor):
         self._worker().initialize(plan)
 
     def execute_model(self, scheduled: SchedulerOutput) -> Future[None]:
-        return _done(lambda: self._together(lambda worker: self._execute(worker, scheduled)))
+        return settled(lambda: self._together(lambda worker: self._execute(worker, scheduled)))
 
     def sample_tokens(self) -> Future[ModelRunnerOutput]:
-        return _done(lambda: self._together(self._sample))
+        return settled(lambda: self._together(self._sample))
 
     def collective_rpc(self, method: str, *args: Any) -> list[Any]:
         value = msgspec.to_builtins(self._worker().call(method, *args), builtin_types=(bytes,))
@@ -195,17 +192,6 @@ def _launched(config: EngineConfig) -> LaunchedRank:
     return launched
 
 
-def _device(config: EngineConfig, plugins: PluginManager, local_rank: int) -> torch.device:
-    platform: Platform = created(plugins, "platform_plugins", config.platform)
-    owner = whose(plugins, "platform_plugins", config.platform)
-    return made_by_plugin(owner, DeviceRuntime, platform.runtime, local_rank).device
-
-
-def _output_rank(grid: RankGrid) -> int:
-    """The one whose tokens count: the first of the last stage."""
-    return grid.world_size - grid.world_size // grid.pipeline
-
-
 def _named_in(output: ModelRunnerOutput) -> set[str]:
     """All requests that an output speaks of."""
     return {*output.request_ids, *(request_id for name in _BY_ID for request_id in getattr(output, name))}
@@ -227,12 +213,3 @@ def _drifted(steps: Sequence[Sequence[Any]]) -> str:
 def _tokens(scheduled: Sequence[Sequence[int]]) -> str:
     shown = ", ".join(f"{count} tokens of request {number}" for number, count in scheduled[:3])
     return (shown or "nothing") + (" …" if len(scheduled) > 3 else "")
-
-
-def _done(call: Callable[[], _T]) -> Future[_T]:
-    future: Future[_T] = Future()
-    try:
-        future.set_result(call())
-    except Exception as error:  # the step border: the caller records it
-        future.set_exception(error)
-    return future

@@ -15,6 +15,7 @@ from corefw.errors import EngineDeadError, EngineError
 from corefw.interfaces.executor import Executor, WorkerReport
 from corefw.messages.codec import Codec
 from corefw.runtime.distributed.broadcast_queue import BroadcastWriter, QueueFds
+from corefw.runtime.distributed.futures import settled
 from corefw.runtime.distributed.rendezvous import LocalMeeting
 from corefw.runtime.distributed.worker_messages import (
     Answer,
@@ -79,13 +80,7 @@ class MpExecutor(Executor):
 
     def execute_model(self, scheduled: SchedulerOutput) -> Future[None]:
         """Done at once: what goes wrong in the forward pass is told when the step is finished."""
-        future: Future[None] = Future()
-        try:
-            self._send(ExecuteModel(scheduled))
-            future.set_result(None)
-        except Exception as error:  # the step border: the caller records it
-            future.set_exception(error)
-        return future
+        return settled(lambda: self._send(ExecuteModel(scheduled)))
 
     def sample_tokens(self) -> Future[ModelRunnerOutput]:
         """Completed by whoever asks it, on the executor's thread."""

@@ -6,12 +6,12 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from corefw.errors import EngineDeadError
 from corefw.runtime.distributed.broadcast_queue import SPIN_S, BroadcastReader, QueueFds
-from corefw.runtime.distributed.worker_messages import Answer
+from corefw.runtime.distributed.futures import AskedFuture
+from corefw.runtime.distributed.worker_messages import Answer, cause
 
 __all__ = ["AnswerBox", "Liveness", "PendingAnswers"]
 
@@ -47,8 +47,8 @@ class Liveness:
             raise EngineDeadError(self.reason)
 
 
-class PendingAnswers(Future[_T]):
-    """A future that is completed when it is asked, by the thread that asks: no thread has to be woken for a step.
+class PendingAnswers(AskedFuture[_T]):
+    """What all ranks answer to a command: no thread has to be woken for a step.
 
     Args:
         box: where its answers arrive.
@@ -67,11 +67,6 @@ class PendingAnswers(Future[_T]):
         self.is_step = is_step
         self.answers: list[Answer | None] = [None] * num_ranks
 
-    @property
-    def completed(self) -> bool:
-        """Whether it has a result, without looking for one."""
-        return super().done()
-
     def missing(self) -> list[int]:
         """Ranks that haven't answered."""
         return [rank for rank, answer in enumerate(self.answers) if answer is None]
@@ -83,24 +78,15 @@ class PendingAnswers(Future[_T]):
 
     def complete(self) -> None:
         """Set the result; all answers are there."""
-        failures = list(self.failures().values())
-        if failures:
-            # Who complains about another rank isn't the cause.
-            self.set_exception(min(failures, key=lambda error: isinstance(error, EngineDeadError)))
+        answers = [answer for answer in self.answers if answer is not None]
+        error = cause(answers)
+        if error is not None:
+            self.set_exception(error)
         else:
-            self.set_result(self._finish([answer for answer in self.answers if answer is not None]))
+            self.set_result(self._finish(answers))
 
-    def done(self) -> bool:
-        self._box.receive(self, wait=False)
-        return super().done()
-
-    def result(self, timeout: float | None = None) -> _T:
-        self._box.receive(self, wait=True)
-        return super().result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._box.receive(self, wait=True)
-        return super().exception(timeout)
+    def look(self, *, wait: bool) -> None:
+        self._box.receive(self, wait=wait)
 
 
 class AnswerBox:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from corefw.engine.signal_mask import blocked_signals
+from corefw.engine.child import exit_text, spawn_guarded
 from corefw.errors import EngineStartError
-from corefw.messages.control_channel import Channel, StartFailed
+from corefw.messages.control_channel import Channel, StartFailed, search_path
 from corefw.observability.logging import logging_settings
 from corefw.runtime.distributed.broadcast_queue import QueueFds
 from corefw.runtime.distributed.worker_messages import StartMessage, WorkerConfigure, WorkerReady
@@ -59,19 +57,14 @@ class WorkerProcess:
         """
         ours, theirs = socket.socketpair()
         answers = QueueFds.create(1)
-        command = [sys.executable, "-P", "-m", "corefw.runtime.worker_main", f"--control-fd={theirs.fileno()}"]
-        command += [f"--commands={commands.to_text()}", f"--answers={answers.to_text()}", f"--parent-pid={os.getpid()}"]
-        if threading.current_thread() is threading.main_thread():
-            # The kernel's death signal follows the spawning thread; a shorter-lived one would take the child along.
-            command.append("--death-signal")
-        with theirs, blocked_signals():
-            child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=2,
-                pass_fds=(theirs.fileno(), *commands.all(), *answers.all()),
-                env=dict(environment),
-            )
+        arguments = (
+            f"--control-fd={theirs.fileno()}",
+            f"--commands={commands.to_text()}",
+            f"--answers={answers.to_text()}",
+        )
+        descriptors = (theirs.fileno(), *commands.all(), *answers.all())
+        with theirs:
+            child = spawn_guarded("corefw.runtime.worker_main", arguments, descriptors, environment)
         return cls(rank, child, ours, answers)
 
     @property
@@ -93,7 +86,7 @@ class WorkerProcess:
             address=address,
             log_level=level,
             log_format=log_format,
-            search_path=tuple(path for path in sys.path if path),
+            search_path=search_path(),
         )
         with contextlib.suppress(OSError):  # it has died; whoever waits for it is told how
             self._channel.send(message)
@@ -118,11 +111,7 @@ class WorkerProcess:
         status = self._child.poll()
         if status is None:
             return f"worker {self.rank} went silent"
-        if status >= 0:
-            return f"worker {self.rank} exited with status {status}"
-        with contextlib.suppress(ValueError):
-            return f"worker {self.rank} was killed by signal {-status} ({signal.Signals(-status).name})"
-        return f"worker {self.rank} was killed by signal {-status}"
+        return f"worker {self.rank} {exit_text(status)}"
 
     def kill(self) -> None:
         """Kill it if it runs, and reap it. May be called twice."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from corefw.errors import ConfigError, EngineError
 from corefw.interfaces.executor import Executor, WorkerReport
+from corefw.runtime.distributed.futures import settled
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from corefw.runtime.worker import Worker
 
 __all__ = ["UniExecutor"]
-
-_T = TypeVar("_T")
 
 
 class UniExecutor(Executor):
@@ -45,10 +44,10 @@ class UniExecutor(Executor):
         self._worker().initialize(plan)
 
     def execute_model(self, scheduled: SchedulerOutput) -> Future[None]:
-        return _done(lambda: self._worker().execute_model(scheduled))
+        return settled(lambda: self._worker().execute_model(scheduled))
 
     def sample_tokens(self) -> Future[ModelRunnerOutput]:
-        return _done(lambda: self._worker().sample_tokens())
+        return settled(lambda: self._worker().sample_tokens())
 
     def collective_rpc(self, method: str, *args: Any) -> list[Any]:
         return [self._worker().call(method, *args)]
@@ -62,12 +61,3 @@ class UniExecutor(Executor):
         if self._running is None:
             raise EngineError("the executor has been shut down")
         return self._running
-
-
-def _done(call: Callable[[], _T]) -> Future[_T]:
-    future: Future[_T] = Future()
-    try:
-        future.set_result(call())
-    except Exception as error:  # the step border: the caller records it
-        future.set_exception(error)
-    return future

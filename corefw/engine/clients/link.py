@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from corefw.engine.startup import Addresses, AddressesWanted, Configure, Control
 from corefw.errors import EngineDeadError, EngineStartError
 from corefw.messages.codec import Codec, Frame
 from corefw.messages.control import OutputKind, RequestKind
+from corefw.messages.control_channel import search_path
 from corefw.messages.outputs import EngineCoreOutputs
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class CoreLink:
             config=config,
             log_level=log_level or env.log_level(),
             log_format=log_format,
-            search_path=tuple(path for path in sys.path if path),
+            search_path=search_path(),
         )
         try:
             self._control.send(message)

@@ -44,6 +44,7 @@ __all__ = [
     "Stop",
     "WorkerConfigure",
     "WorkerReady",
+    "cause",
     "joined",
 ]
 
@@ -72,10 +73,8 @@ class WorkerConfigure(msgspec.Struct, frozen=True, kw_only=True, tag="configure"
 
     @property
     def is_output_rank(self) -> bool:
-        """Whether a step's output is this rank's to tell: the first tensor rank of the last stage."""
-        grid = self.config.parallel.grid.replica
-        place = grid.place(self.rank)
-        return place.tensor == 0 and place.prefill_context == 0 and place.pipeline == grid.pipeline - 1
+        """Whether a step's output is this rank's to tell."""
+        return self.rank == self.config.parallel.grid.output_rank
 
 
 class WorkerReady(msgspec.Struct, frozen=True, tag="ready"):
@@ -252,6 +251,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     num_dropped_events: int = 0
     report: RankReport | None = None
     value: Any = None
+
+
+def cause(answers: Sequence[Answer]) -> Exception | None:
+    """What made a command fail, of the answers by rank; None where none did."""
+    failures = [answer.failure.to_exception(rank) for rank, answer in enumerate(answers) if answer.failure is not None]
+    # Who complains about another rank isn't the cause.
+    return min(failures, key=lambda error: isinstance(error, EngineDeadError), default=None)
 
 
 def joined(answers: Sequence[Answer]) -> ModelRunnerOutput:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,6 +21,8 @@ from corefw.sdk.executors import (
     WorkerConfigure,
     joined,
     logging_settings,
+    search_path,
+    settled,
 )
 from corefw.sdk.plugins import get_logger
 from corefw_executor_ray.seats import Home, Seat, arrange
@@ -81,13 +82,7 @@ class RayExecutor(Executor):
 
     def execute_model(self, scheduled: SchedulerOutput) -> Future[None]:
         """Done at once: what goes wrong in the forward pass is told when the step is finished."""
-        future: Future[None] = Future()
-        try:
-            self._running.tell(self._codec.encode(ExecuteModel(scheduled)))
-            future.set_result(None)
-        except Exception as error:  # the step border: the caller records it
-            future.set_exception(error)
-        return future
+        return settled(lambda: self._execute(scheduled))
 
     def sample_tokens(self) -> Future[ModelRunnerOutput]:
         """Completed by whoever asks it, on the executor's thread."""
@@ -114,6 +109,9 @@ class RayExecutor(Executor):
         if self._own_connection:
             ray.shutdown()
         self._own_connection = False
+
+    def _execute(self, scheduled: SchedulerOutput) -> None:
+        self._running.tell(self._codec.encode(ExecuteModel(scheduled)))
 
     def _ask(self, command: Command) -> Sequence[Answer]:
         return self._running.ask(self._codec.encode(command), lambda answers: answers).result()
@@ -166,7 +164,7 @@ def _start_arguments(config: EngineConfig, rank: int, seat: Seat, address: str, 
         address=address,
         log_level=level,
         log_format=log_format,
-        search_path=tuple(path for path in sys.path if path),
+        search_path=search_path(),
         local_rank=seat.local_rank,
         on_one_machine=near,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import ray
 from corefw.errors import EngineError
 from corefw.messages.codec import Codec, Frame
 from corefw.sdk.devices import child_environment
-from corefw.sdk.executors import Answer, Command, Failure, WorkerConfigure
+from corefw.sdk.executors import Answer, Command, Failure, WorkerConfigure, follow_search_path
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
@@ -87,7 +86,7 @@ class RankActor:
         message = Codec(WorkerConfigure).decode(configure)
         _set(environment)
         _set(child_environment(message.local_rank or 0, num_local_ranks))
-        sys.path.extend(path for path in message.search_path if path not in sys.path)
+        follow_search_path(message.search_path)
         from corefw.sdk.worker import CommandServer, build_worker, configure_logging  # torch: after the environment
 
         configure_logging(message.log_level, f"worker-{message.rank}", message.log_format)

@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import ray
@@ -17,7 +16,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from corefw.errors import EngineDeadError, EngineError
 from corefw.messages.codec import Codec, Frame
-from corefw.sdk.executors import Answer
+from corefw.sdk.executors import Answer, AskedFuture, cause
 from corefw_executor_ray.rank_actor import RankActor, packed
 
 __all__ = ["ActorGroup", "PendingAnswers", "make_actors"]
@@ -133,7 +132,10 @@ class ActorGroup:
                     missing = [name for rank, name in enumerate(self._names) if rank not in answers]
                     self._fail(f"{', '.join(missing)} didn't finish what another rank failed in")
                     self.check()
-        return _checked(answers)
+        in_order = [answers[rank] for rank in range(len(refs))]
+        if (error := cause(in_order)) is not None:
+            raise error
+        return in_order
 
     def check(self) -> None:
         """Raises EngineDeadError when a rank has died."""
@@ -180,8 +182,8 @@ class ActorGroup:
                 self._callback(reason)
 
 
-class PendingAnswers(Future[_T]):
-    """A future that is completed when it is asked, by the thread that asks.
+class PendingAnswers(AskedFuture[_T]):
+    """What all ranks answer to a command.
 
     Args:
         group: whose answers they are.
@@ -195,38 +197,17 @@ class PendingAnswers(Future[_T]):
         self._refs = refs
         self._finish = finish
 
-    def done(self) -> bool:
-        if not super().done():
-            ready, _ = ray.wait(list(self._refs), num_returns=len(self._refs), timeout=0)
-            if len(ready) == len(self._refs) or self._group.reason is not None:
-                self._complete()
-        return super().done()
-
-    def result(self, timeout: float | None = None) -> _T:
-        self._complete()
-        return super().result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._complete()
-        return super().exception(timeout)
-
-    def _complete(self) -> None:
-        if super().done():
+    def look(self, *, wait: bool) -> None:
+        if self.completed or not (wait or self._is_ready()):
             return
         try:
             self.set_result(self._finish(self._group.wait(self._refs)))
         except Exception as error:  # the step border: the caller records it
             self.set_exception(error)
 
-
-def _checked(answers: dict[int, Answer]) -> list[Answer]:
-    failures = [
-        answer.failure.to_exception(rank) for rank, answer in sorted(answers.items()) if answer.failure is not None
-    ]
-    if failures:
-        # Who complains about another rank isn't the cause.
-        raise min(failures, key=lambda error: isinstance(error, EngineDeadError))
-    return [answers[rank] for rank in sorted(answers)]
+    def _is_ready(self) -> bool:
+        ready, _ = ray.wait(list(self._refs), num_returns=len(self._refs), timeout=0)
+        return len(ready) == len(self._refs) or self._group.reason is not None
 
 
 def _death(name: str, error: RayError) -> str:

@@ -81,7 +81,10 @@ async def complete(server: Server, prompts: list[str]) -> list[str]:
 def test_two_engines_answer_as_one_does_and_both_work(server: Server, expected: list[str]) -> None:
     assert asyncio.run(complete(server, PROMPTS)) == expected
     num_tokens = [metric(server, "engine_generation_tokens_total", engine=index) for index in (0, 1)]
-    assert num_tokens == [len(PROMPTS) // 2 * NUM_TOKENS] * 2
+    assert sum(num_tokens) == len(PROMPTS) * NUM_TOKENS
+    # Each API server shares out what reaches it, so the halves differ by what the kernel's sharing of connections
+    # makes of it; that an engine gets less than a quarter would mean that nobody shares out.
+    assert min(num_tokens) >= len(PROMPTS) // 4 * NUM_TOKENS
     for pid in processes(server, "api_server_main"):
         assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
 

@@ -171,7 +171,7 @@ class AttentionBatch:
         num_tokens: T, without padding.
         query_starts: int32 [R + 1] on the CPU, exclusive prefix sum of tokens a request.
         seq_lens: int32 [R] on the CPU, context length after this step's tokens.
-        block_table: int32 [R, M] on the device, padded with the null block 0.
+        block_table: int32 [R, M] on the device, padded with the null block 0; rows may lie further apart than M.
         slot_mapping: int64 [T] on the device, page * B + offset, padding is -1.
         block_size: B.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ import torch
 
 from corefw.errors import EngineError
 from corefw.runtime.model_runner.batch_state import BatchState
-from corefw.runtime.model_runner.host_buffer import HostBuffer
+from corefw.runtime.model_runner.host_buffer import HostBuffer, TableBuffer
 
 __all__ = ["InputPreparation", "StepInputs", "TableLayout"]
 
@@ -91,8 +92,7 @@ class InputPreparation:
         self._seq_lens = HostBuffer(max_num_seqs, torch.int32, torch.device("cpu"))
         self._slots = [HostBuffer(max_num_tokens, torch.int64, device) for _ in self._groups]
         self._tables = [
-            HostBuffer(max_num_seqs * -(-max_model_len // group.block_size), torch.int32, device)
-            for group in self._groups
+            TableBuffer(max_num_seqs, -(-max_model_len // group.block_size), device) for group in self._groups
         ]
 
     def prepare(self, batch: BatchState, num_scheduled_tokens: Mapping[str, int]) -> StepInputs:
@@ -113,13 +113,52 @@ class InputPreparation:
             num_tokens=num_tokens,
             input_ids=self._input_ids.upload(batch.tokens.values[rows[request_T], positions_T]),
             positions=self._positions.upload(positions_T),
-            query_starts=self._query_starts.upload(query_starts),
+            query_starts=self._query_starts.upload(query_starts, tail=num_tokens),
             seq_lens=self._seq_lens.upload(ends),
             block_tables=self._upload_tables(batch, rows, starts, int(ends.max())),
             slot_mappings=self._upload_slots(batch, rows[request_T], positions_T),
             sampled=sampled,
             logits_indices=self._logits_indices.upload(query_starts[sampled + 1] - 1),
         )
+
+    def padded(self, inputs: StepInputs, num_tokens: int, num_requests: int) -> StepInputs:
+        """The step that was prepared last, as a larger one: tensors at the same places, with their tails.
+
+        The tokens behind the step's own are id 0 at position 0 and have no slot, the requests have no tokens, no
+        context and the null block; block tables have full width. ``inputs.num_tokens`` stays.
+        """
+        return dataclasses.replace(
+            inputs,
+            input_ids=self._input_ids.first(num_tokens),
+            positions=self._positions.first(num_tokens),
+            query_starts=self._query_starts.first(num_requests + 1),
+            seq_lens=self._seq_lens.first(num_requests),
+            block_tables=tuple(table.first(num_requests) for table in self._tables),
+            slot_mappings=tuple(slots.first(num_tokens) for slots in self._slots),
+        )
+
+    def blank(self, num_tokens: int, num_requests: int) -> StepInputs:
+        """A step of padding alone."""
+        nothing = np.zeros(0, dtype=np.int64)
+        for buffer in (self._input_ids, self._positions, self._query_starts, self._seq_lens, self._logits_indices):
+            buffer.upload(nothing)
+        for slots in self._slots:
+            slots.upload(nothing, tail=NO_SLOT)
+        for table in self._tables:
+            table.upload(np.zeros((0, 0), dtype=np.int32))
+        empty = StepInputs(
+            rows=nothing,
+            num_tokens=0,
+            input_ids=self._input_ids.first(0),
+            positions=self._positions.first(0),
+            query_starts=self._query_starts.first(1),
+            seq_lens=self._seq_lens.first(0),
+            block_tables=(),
+            slot_mappings=(),
+            sampled=nothing,
+            logits_indices=self._logits_indices.first(0),
+        )
+        return self.padded(empty, num_tokens, num_requests)
 
     def _check(
         self,
@@ -152,7 +191,7 @@ class InputPreparation:
             if group.sliding_window is not None:
                 first_read = np.maximum(0, starts + 1 - group.sliding_window) // group.block_size
                 values[np.arange(width) < first_read[:, None]] = NULL_BLOCK
-            uploaded.append(buffer.upload(values.reshape(-1)).view(len(rows), width))
+            uploaded.append(buffer.upload(values))
         return tuple(uploaded)
 
     def _upload_slots(

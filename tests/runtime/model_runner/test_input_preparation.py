@@ -105,3 +105,38 @@ def test_a_buffer_clears_what_lies_behind_the_values() -> None:
     view = buffer.upload(torch.arange(2).numpy(), tail=-1)
     assert view.tolist() == [0, 1]
     assert torch.as_strided(view, (5,), (1,)).tolist() == [0, 1, -1, -1, -1]
+
+
+def test_a_padded_step_has_its_tensors_where_every_other_one_has_them_with_cleared_tails() -> None:
+    preparation, batch = _preparation(), _batch()
+    small = preparation.prepare(batch, {"c": 1})
+    before = preparation.padded(small, 2, 2)
+    preparation.prepare(batch, {"a": 1, "b": 5, "c": 1})  # wider, and more of it
+    after = preparation.padded(preparation.prepare(batch, {"a": 1}), 4, 3)
+    assert (after.num_tokens, after.rows.tolist(), after.sampled.tolist()) == (1, [0], [0])
+    assert after.input_ids.tolist()[0] == 16
+    assert len(after.input_ids) == len(after.positions) == 4
+    assert after.query_starts.tolist() == [0, 1, 1, 1]
+    assert after.seq_lens.tolist() == [7, 0, 0]
+    assert [slots.tolist() for slots in after.slot_mappings] == [[30, -1, -1, -1], [38, -1, -1, -1]]
+    assert [table.tolist() for table in after.block_tables] == [
+        [[3, 7, *[0] * 6], [0] * 8, [0] * 8],
+        [[8, 9, *[0] * 6], [0] * 8, [0] * 8],
+    ]
+    for name in ("input_ids", "positions", "query_starts", "seq_lens"):
+        assert getattr(before, name).data_ptr() == getattr(after, name).data_ptr(), name
+    for old, new in zip(
+        (*before.block_tables, *before.slot_mappings), (*after.block_tables, *after.slot_mappings), strict=True
+    ):
+        assert old.data_ptr() == new.data_ptr()
+        assert old.stride() == new.stride()
+
+
+def test_a_blank_step_is_padding_alone_whatever_was_there_before() -> None:
+    preparation = _preparation()
+    preparation.prepare(_batch(), {"a": 1, "b": 5, "c": 1})
+    blank = preparation.blank(3, 2)
+    assert (blank.num_tokens, len(blank.rows), len(blank.sampled)) == (0, 0, 0)
+    assert (blank.query_starts.tolist(), blank.seq_lens.tolist()) == ([0, 0, 0], [0, 0])
+    assert [slots.tolist() for slots in blank.slot_mappings] == [[-1, -1, -1]] * 2
+    assert all(not table.any() and table.shape == (2, 8) for table in blank.block_tables)

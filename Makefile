@@ -16,6 +16,9 @@ PACKS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 # `make serve` is for plain users: it leaves out packs that pull in large libraries, which are installed for tests alone.
 TEST_PACKS := plugins/models_transformers plugins/executor_ray
 SERVE_PACKS := $(filter-out $(TEST_PACKS),$(PACKS))
+# Kernels are built where they are installed. Without a compiler that pack is installed all the same, and says why it is idle.
+KERNEL_SOURCES := $(wildcard plugins/*/CMakeLists.txt plugins/*/csrc/*)
+SAY_WITHOUT_COMPILER = @command -v $(firstword $(CXX)) >/dev/null || echo "no C++ compiler: kernels for the processor are left out, torch's own ops serve"
 install-of = $(foreach pack,$(1),-e ./$(pack))
 files-of = $(addsuffix /pyproject.toml,$(1))
 RUNTIME := $(VENV)/.runtime-installed
@@ -38,13 +41,15 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Each install goes through one pip command, so that versions are chosen together.
-$(RUNTIME): pyproject.toml $(call files-of,$(SERVE_PACKS)) | $(BIN)/python
+$(RUNTIME): pyproject.toml $(call files-of,$(SERVE_PACKS)) $(KERNEL_SOURCES) | $(BIN)/python
 	@echo "installing corefw into $(VENV) (PyTorch is large: minutes at the first time)"
+	$(SAY_WITHOUT_COMPILER)
 	$(PIP) install --quiet -e . $(call install-of,$(SERVE_PACKS))
 	@touch $@
 
-$(TOOLS): pyproject.toml $(call files-of,$(PACKS)) | $(BIN)/python
+$(TOOLS): pyproject.toml $(call files-of,$(PACKS)) $(KERNEL_SOURCES) | $(BIN)/python
 	@echo "installing corefw and its tools into $(VENV) (PyTorch is large: minutes at the first time)"
+	$(SAY_WITHOUT_COMPILER)
 	$(PIP) install --quiet -e ".[test,dev]" $(call install-of,$(PACKS))
 	@touch $@ $(RUNTIME)
 

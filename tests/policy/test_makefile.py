@@ -124,6 +124,23 @@ def test_a_packs_changed_pyproject_installs_again(checkout: Path) -> None:
     assert "./plugins/endpoints" in _make(checkout, "-n", "serve")
 
 
+def test_changed_kernels_are_built_again(checkout: Path) -> None:
+    sources = checkout / "plugins" / "cpu_kernels" / "csrc"
+    sources.mkdir(parents=True)
+    (sources.parent / "pyproject.toml").touch()
+    kernel = sources / "kernel.cpp"
+    kernel.touch()
+    os.utime(kernel, (time.time() + 60,) * 2)
+    assert "./plugins/cpu_kernels" in _make(checkout, "-n", "serve")
+
+
+def test_a_missing_compiler_is_said_and_stops_nothing(checkout: Path) -> None:
+    said = _make(checkout, "-B", ".venv/.runtime-installed", "CXX=no-such-compiler")
+    assert "no C++ compiler" in said
+    assert "python -m pip" in said
+    assert "no C++ compiler" not in _make(checkout, "-B", ".venv/.runtime-installed", "CXX=sh")
+
+
 def test_a_failed_environment_is_not_taken_for_a_finished_one(checkout: Path) -> None:
     shutil.rmtree(checkout / ".venv")
     broken = checkout / "broken-python"

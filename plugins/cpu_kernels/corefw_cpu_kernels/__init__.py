@@ -1,0 +1,1 @@
+"""Kernels in C++ for models that run on the processor."""

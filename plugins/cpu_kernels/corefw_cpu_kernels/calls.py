@@ -1,0 +1,101 @@
+"""Calls into the library, and tapes of them.
+
+Every entry point takes one array of eight-byte arguments, so a call is an address and a few bytes, and can be kept.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from corefw_cpu_kernels import library
+
+__all__ = ["Kernel", "Tape"]
+
+_Entry = ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # releases the interpreter's lock
+Argument = torch.Tensor | int | float | None
+
+_recording: Tape | None = None
+
+
+class Kernel:
+    """One kernel by name. Calling it runs it, and has it on the tape that is recording.
+
+    Tensors go as their addresses, None as the null pointer; where the first call had a float, later ones must have
+    numbers, elsewhere whole numbers. Sizes and strides are arguments like others: the kernel checks nothing.
+    """
+
+    __slots__ = ("_entries", "_pack", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._pack: Any = None
+        self._entries: dict[str, tuple[int, Any]] = {}
+
+    def __call__(self, *args: Argument) -> None:
+        values = [arg.data_ptr() if isinstance(arg, torch.Tensor) else 0 if arg is None else arg for arg in args]
+        if self._pack is None:
+            self._pack = struct.Struct("=" + "".join("d" if isinstance(v, float) else "q" for v in values)).pack
+        packed = self._pack(*values)
+        address, run = self._entries.get(library.level()) or self._resolve()
+        run(packed)
+        if _recording is not None:
+            _recording.append(address, packed, args)
+
+    def _resolve(self) -> tuple[int, Any]:
+        address = library.entry_point(self.name)
+        entry = address, _Entry(address)
+        self._entries[library.level()] = entry
+        return entry
+
+
+class _Call(ctypes.Structure):
+    _fields_ = [("function", ctypes.c_void_p), ("args", ctypes.c_char_p)]
+
+
+class Tape:
+    """Calls in the order in which they were made, replayed in one.
+
+    Keeps every tensor alive that a call had: its addresses are the recorded ones for good.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[int, bytes]] = []
+        self._kept: list[tuple[Argument, ...]] = []
+        self._array: Any = None
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    @contextmanager
+    def record(self) -> Iterator[Tape]:
+        """Every kernel that this process calls inside the ``with`` block is run, and recorded.
+
+        Raises:
+            RuntimeError: another tape is recording.
+        """
+        global _recording
+        if _recording is not None:
+            raise RuntimeError("another tape is recording")
+        _recording = self
+        try:
+            yield self
+        finally:
+            _recording = None
+
+    def append(self, address: int, packed: bytes, args: tuple[Argument, ...]) -> None:
+        """Add a call."""
+        self._calls.append((address, packed))
+        self._kept.append(args)
+        self._array = None
+
+    def replay(self) -> None:
+        """Make all calls again, with the same addresses and numbers."""
+        if self._array is None:
+            self._array = (_Call * len(self._calls))(*self._calls)
+        library.library().ck_replay(self._array, ctypes.c_int64(len(self._calls)))

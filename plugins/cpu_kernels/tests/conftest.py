@@ -1,0 +1,23 @@
+"""Without the library there is nothing to try but that the pack says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from corefw_cpu_kernels import library
+
+collect_ignore_glob = [] if library.unavailable() is None else ["test_[!u]*.py"]
+
+
+@pytest.fixture(params=library.LEVELS)
+def level(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every level that this processor has, in use for the test."""
+    name: str = request.param
+    best = library.best_level()
+    assert best is not None
+    # A level that the processor lacks stands in for by the best: the test is then a repetition.
+    library.use_level(name if library.LEVELS.index(name) <= library.LEVELS.index(best) else best)
+    yield name
+    library.use_level(None)

@@ -1,0 +1,61 @@
+"""Calls go by address, and a tape makes them again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from corefw_cpu_kernels import norms
+from corefw_cpu_kernels.calls import Kernel, Tape
+
+
+def _rows(seed: int) -> torch.Tensor:
+    return torch.randn(3, 40, generator=torch.Generator().manual_seed(seed)).bfloat16()
+
+
+def test_a_replayed_tape_computes_from_what_its_inputs_hold_now() -> None:
+    input, weight, tape = _rows(0), _rows(1)[0], Tape()
+    with tape.record():
+        middle = norms.rms_norm(input, weight, 1e-5)
+        out = norms.rms_norm(middle, weight, 1e-5)
+    assert len(tape) == 2
+    input.copy_(_rows(2))
+    tape.replay()
+    assert torch.equal(out, norms.rms_norm(norms.rms_norm(input, weight, 1e-5), weight, 1e-5))
+
+
+def test_a_call_after_the_recording_is_not_on_the_tape() -> None:
+    tape = Tape()
+    with tape.record():
+        norms.rms_norm(_rows(0), _rows(1)[0], 1e-5)
+    norms.rms_norm(_rows(0), _rows(1)[0], 1e-5)
+    assert len(tape) == 1
+
+
+def test_two_tapes_do_not_record_at_once() -> None:
+    with Tape().record(), pytest.raises(RuntimeError, match="another tape"), Tape().record():
+        pass
+
+
+def test_a_float_where_a_whole_number_belongs_is_refused() -> None:
+    kernel = Kernel("rms_norm")
+    input = _rows(0)
+    kernel(input, input, input[0], 0, 40, 40, 1e-5, 0.0)
+    with pytest.raises(Exception, match="integer"):
+        kernel(input, input, input[0], 0.5, 40, 40, 1e-5, 0.0)
+
+
+def test_an_unknown_kernel_is_named() -> None:
+    with pytest.raises(OSError, match="no kernel 'no_such'"):
+        Kernel("no_such")(1)
+
+
+def test_the_process_has_one_openmp_runtime() -> None:
+    norms.rms_norm(torch.ones(512, 512).bfloat16(), torch.ones(512).bfloat16(), 1e-5)
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    names = {
+        line.split()[-1] for line in lines if Path(line.split()[-1]).name.startswith(("libgomp", "libomp", "libiomp"))
+    }
+    assert len(names) == 1

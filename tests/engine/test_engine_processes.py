@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -27,7 +28,9 @@ async def test_two_engines_share_the_requests_and_stop_together(two: EngineProce
     streams = {name: engine.submit(request(name)) for name in "abcd"}
     for name, stream in streams.items():
         assert [token async for output in stream for token in output.new_token_ids] == expected(name)
-    assert [one.num_generation_tokens for one in engine.stats.engines] == [10, 10]
+    async with asyncio.timeout(10):
+        while [one.num_generation_tokens for one in engine.stats.engines] != [10, 10]:  # noqa: ASYNC110 - has no event
+            await asyncio.sleep(0.01)
     assert await engine.call("reset_prefix_cache") is True
     await engine.shutdown()
 

@@ -25,7 +25,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.outputs import ModelRunnerOutput
 
 _NUM_LAYERS = 2
-_MODEL = {
+MODEL = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
     "hidden_size": 64,
@@ -84,7 +84,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, required=True)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as model:
-        (Path(model) / "config.json").write_text(json.dumps(_MODEL), encoding="utf-8")
+        (Path(model) / "config.json").write_text(json.dumps(MODEL), encoding="utf-8")
         config = _config(model, options)
         rates = {
             "vLLM in process": _in_process(config, options),

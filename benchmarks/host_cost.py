@@ -3,10 +3,10 @@
     python benchmarks/host_cost.py --output-json host_cost.json --plot host_cost.svg
     python benchmarks/host_cost.py --vllm-python /path/to/venv/bin/python
 
-All parts are the engine's own; only the model and the choice of tokens are left out. Requests decode for a number of steps,
-their prompts of different lengths, so that each step fills some blocks; garbage collection is as in the engine. One load
-after another varies how many run, how many wait, how long contexts are, and whether requests come and go. With an
-interpreter that has vLLM, its scheduler does the same.
+All parts are the engine's own; only the model and the choice of tokens are left out. Requests decode for a number of
+steps, their prompts of different lengths, so that each step fills some blocks; garbage collection is as in the engine.
+One load after another varies how many run, how many wait, how long contexts are, and whether requests come and go. With
+an interpreter that has vLLM, its scheduler does the same.
 """
 
 from __future__ import annotations
@@ -189,8 +189,13 @@ def requests(load: Load, num_steps: int) -> Iterator[EngineCoreRequest]:
     num_steps_all = num_steps_before(load) + num_steps
     for index in range(load.running + load.waiting + load.turnover * num_steps_all):
         params = SamplingParams(temperature=0, seed=1, max_tokens=_output_len(load, index, num_steps_all))
-        prompt_ids = [1 + index % 997, 1 + index // 997, *words[: load.context + index % _SPREAD]]
+        prompt_ids = [1 + index % 997, 1 + index // 997, *words[: load.context + spread(index)]]
         yield EngineCoreRequest(request_id=f"request-{index}", prompt_ids=prompt_ids, params=params, arrival_s=index)
+
+
+def spread(index: int) -> int:
+    """Tokens that a prompt has more than the shortest one: as good as random, so in any step some blocks get full."""
+    return (index * 40503 >> 7) % _SPREAD
 
 
 def num_steps_before(load: Load) -> int:

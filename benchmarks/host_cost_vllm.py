@@ -69,7 +69,7 @@ def _requests(point: _Point, num_steps: int) -> Iterator[EngineCoreRequest]:
         )
         yield EngineCoreRequest(
             request_id=f"request-{index}",
-            prompt_token_ids=[1 + index % 997, 1 + index // 997, *words[: point["context"] + index % _BLOCK_SIZE]],
+            prompt_token_ids=[1 + index % 997, 1 + index // 997, *words[: point["context"] + spread(index)]],
             mm_features=None,
             sampling_params=params,
             pooling_params=None,
@@ -78,6 +78,11 @@ def _requests(point: _Point, num_steps: int) -> Iterator[EngineCoreRequest]:
             cache_salt=None,
             data_parallel_rank=None,
         )
+
+
+def spread(index: int) -> int:
+    """As in ``host_cost.py``."""
+    return (index * 40503 >> 7) % _BLOCK_SIZE
 
 
 def _config(model: str, point: _Point, num_steps: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import Enum
 
 from corefw.errors import EngineError
@@ -68,12 +69,14 @@ class Request:
         num_slots: tokens that its blocks have room for, and
         next_block_end: computed tokens with which its next block is full; both the KV-cache manager's.
         turn: place among waiting requests with the same key; None before the request first waits.
+        last_ids: tokens that end the output, if it is long enough; the model's and the client's together.
+        length_limit: tokens, the prompt's included, at which the client wants it to end whatever they are.
+        status: where it stands; changed by ``move_to`` alone.
         has_output: whether an output has gone out.
         scheduled_s: when its first step was put together, on the monotonic clock; None before it.
     """
 
     __slots__ = (
-        "_status",
         "arrival_s",
         "block_hashes",
         "cache_salt",
@@ -81,6 +84,8 @@ class Request:
         "eos_ids",
         "extra",
         "has_output",
+        "last_ids",
+        "length_limit",
         "next_block_end",
         "num_cached_tokens",
         "num_computed_tokens",
@@ -96,6 +101,7 @@ class Request:
         "prompt_ids",
         "request_id",
         "scheduled_s",
+        "status",
         "stop_ids",
         "token_ids",
         "turn",
@@ -113,8 +119,11 @@ class Request:
         self.extra = raw.extra
         self.end_ids = frozenset() if raw.params.ignore_eos else frozenset(raw.eos_ids)
         self.stop_ids = frozenset(raw.params.stop_token_ids)
+        self.last_ids = self.end_ids | self.stop_ids
         self.token_ids = [*raw.prompt_ids, *raw.prior_output_ids]
         self.num_prompt_tokens = len(raw.prompt_ids)
+        max_tokens = raw.params.max_tokens
+        self.length_limit = sys.maxsize if max_tokens is None else self.num_prompt_tokens + max_tokens
         self.num_prior_tokens = len(raw.prior_output_ids)
         self.num_computed_tokens = 0
         self.num_in_flight_tokens = 0
@@ -127,16 +136,11 @@ class Request:
         self.turn: int | None = None
         self.has_output = False
         self.scheduled_s: float | None = None
-        self._status = RequestStatus.WAITING
+        self.status = RequestStatus.WAITING
 
     def __repr__(self) -> str:
         progress = f"{self.num_computed_tokens}/{self.num_tokens}"
-        return f"Request({self.request_id!r}, {self._status.value}, computed {progress})"
-
-    @property
-    def status(self) -> RequestStatus:
-        """Where it stands."""
-        return self._status
+        return f"Request({self.request_id!r}, {self.status.value}, computed {progress})"
 
     def move_to(self, status: RequestStatus) -> None:
         """Change the status.
@@ -144,9 +148,9 @@ class Request:
         Raises:
             EngineError: there is no such way.
         """
-        if status not in _TRANSITIONS[self._status]:
-            raise EngineError(f"request {self.request_id[:80]} can't go from {self._status.value} to {status.value}")
-        self._status = status
+        if status not in _TRANSITIONS[self.status]:
+            raise EngineError(f"request {self.request_id[:80]} can't go from {self.status.value} to {status.value}")
+        self.status = status
 
     @property
     def reads_prefix_cache(self) -> bool:

@@ -103,8 +103,12 @@ def _sha256(data: bytes) -> bytes:
 SHA256 = HashAlgorithm("sha256", _sha256, _sha256(ROOT_SEED), is_reproducible=True)
 
 
+def _header(domain: bytes, num_bytes: int) -> bytes:
+    return struct.pack(">IQ", len(domain), num_bytes) + domain
+
+
 def _field(domain: bytes, payload: bytes) -> bytes:
-    return struct.pack(">IQ", len(domain), len(payload)) + domain + payload
+    return _header(domain, len(payload)) + payload
 
 
 def hash_block(
@@ -162,16 +166,31 @@ class BlockHasher:
     def __init__(self, block_size: int, algorithm: HashAlgorithm = SHA256, sources: Sequence[KeySource] = ()) -> None:
         self.block_size = block_size
         self.algorithm = algorithm
-        self._sources = (_salt, _embeds, *sources)
+        self._sources = tuple(sources)
 
     def extend(self, request: Request) -> None:
         """Hash the full blocks of the request's tokens that aren't hashed yet."""
         hashes, size = request.block_hashes, self.block_size
-        for start in range(len(hashes) * size, request.num_tokens - size + 1, size):
-            stop = start + size
-            keys = [key for source in self._sources for key in source(request, start, stop)]
-            parent = hashes[-1] if hashes else b""
-            hashes.append(hash_block(parent, request.token_ids[start:stop], keys, algorithm=self.algorithm))
+        begin, end = len(hashes) * size, request.num_tokens // size * size
+        if begin == end:
+            return
+        algorithm, sources = self.algorithm, self._sources_of(request)
+        parent = hashes[-1] if hashes else algorithm.root
+        # As hash_block does it, with all tokens packed at once.
+        packed, width = struct.pack(f"<{end - begin}q", *request.token_ids[begin:end]), 8 * size
+        before_parent, before_tokens = _header(b"parent", len(parent)), _header(b"tokens", width)
+        for start in range(begin, end, size):
+            first = 8 * (start - begin)
+            tokens = packed[first : first + width]
+            keys = [key for source in sources for key in source(request, start, start + size)]
+            extra = b"".join(_field(domain, value) for domain, value in sorted(keys)) if keys else b""
+            parent = algorithm.digest(b"".join((before_parent, parent, before_tokens, tokens, extra)))
+            hashes.append(parent)
+
+    def _sources_of(self, request: Request) -> tuple[KeySource, ...]:
+        """Those that have something to say of the request."""
+        own = ((_salt, request.cache_salt is not None), (_embeds, bool(request.prompt_embeds)))
+        return (*(source for source, speaks in own if speaks), *self._sources)
 
 
 class ScaledHashes(Sequence[bytes]):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
 
-from corefw.messages.outputs import PositionLogprobs, StepLogprobs
+from corefw.messages.outputs import ModelRunnerOutput, PositionLogprobs, StepLogprobs
 from corefw.messages.sampling import ALL_LOGPROBS
 
-__all__ = ["LogprobsByRow", "RowLogprobs"]
+__all__ = ["LogprobsByRow", "RowLogprobs", "logprobs_by_id"]
+
+_NONE: dict[str, RowLogprobs] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,17 @@ class LogprobsByRow:
         for entry, row in enumerate(step.rows):
             self._found.setdefault(row, RowLogprobs(arrays, [])).entries.append(entry)
 
+    def by_name(self, names: Sequence[str]) -> dict[str, RowLogprobs]:
+        """All of them, by the names of their rows."""
+        return {names[row]: found for row, found in self._found.items()}
+
     def row(self, row: int) -> RowLogprobs | None:
         """The log-probabilities of a row of the batch, if it asked for them."""
         return self._found.get(row)
+
+
+def logprobs_by_id(result: ModelRunnerOutput) -> dict[str, RowLogprobs]:
+    """The log-probabilities of a step, by id of the requests that asked for some."""
+    if result.logprobs is None and result.full_logprobs is None:
+        return _NONE
+    return LogprobsByRow(result.logprobs, result.full_logprobs).by_name(result.request_ids)

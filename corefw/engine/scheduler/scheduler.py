@@ -11,7 +11,7 @@ from corefw.engine.kv_transfer.loads import Load
 from corefw.engine.kv_transfer.transfers import ASK_AGAIN
 from corefw.engine.request import Request, RequestStatus
 from corefw.engine.scheduler.chunking import share_limit
-from corefw.engine.scheduler.logprobs import LogprobsByRow, RowLogprobs
+from corefw.engine.scheduler.logprobs import RowLogprobs, logprobs_by_id
 from corefw.engine.scheduler.news import news_of
 from corefw.engine.scheduler.observers import show_step
 from corefw.engine.scheduler.request_book import NO_EXTRA, RequestBook
@@ -22,6 +22,7 @@ from corefw.messages.scheduling import SchedulerOutput
 
 __all__ = ["DefaultScheduler"]
 
+_NO_TOKENS: list[int] = []
 _NOT_LOADED = "the KV cache of this request could not be loaded from where it was kept; send it again"
 
 
@@ -61,14 +62,21 @@ class DefaultScheduler(RequestBook):
         index, running, allocate_slots = 0, self._running, self._kv.allocate_slots
         while index < len(running) and step.token_budget > 0 and step.num_free_rows > 0:
             request = running[index]
-            num_tokens = len(request.token_ids) - request.num_computed_tokens
+            num_ordered = request.num_computed_tokens + request.num_in_flight_tokens
+            num_tokens = len(request.token_ids) - num_ordered
             if request.num_in_flight_tokens:
-                num_tokens += request.num_placeholders - request.num_in_flight_tokens
+                num_tokens += request.num_placeholders
                 if num_tokens < 1 or self._ends_in_flight(request):
+                    step.growing.append(request)
                     index += 1
                     continue
             if num_tokens > 1:
+                step.growing.append(request)
                 num_tokens = self._chunk(request, num_tokens, step)
+            if num_ordered + num_tokens <= request.num_slots:  # so it is in nearly every step
+                step.go_on(request, num_tokens)
+                index += 1
+                continue
             while (new_block_ids := allocate_slots(request, num_tokens)) is None:
                 if self._in_flight.holds_blocks:  # nobody has to give way for what comes free by itself
                     step.is_short = True
@@ -129,10 +137,12 @@ class DefaultScheduler(RequestBook):
         return self._kv.pool.num_used_blocks > len({block.block_id for block in self._kv.held_blocks(request)})
 
     def _admit_waiting(self, step: StepBuilder) -> None:
-        if not self._waiting:
+        if not self._waiting or len(self._running) >= self._max_active:
             return
         # Blocks that prefills on their way will still want.
-        growing = self._running if self._transfers is None else [*self._running, *self._transfers.holders()]
+        growing = [request for request in step.growing if request.status is RequestStatus.RUNNING]
+        if self._transfers is not None:
+            growing += self._transfers.holders()
         num_reserved = sum(self._kv.num_blocks_to_come(request) for request in growing)
         while step.token_budget > 0 and step.num_free_rows > 0 and len(self._running) < self._max_active:
             request = self._waiting.peek()
@@ -224,11 +234,10 @@ class DefaultScheduler(RequestBook):
         outputs = self._take_pending()
         if self._transfers is not None:
             outputs += [failed for load in self._transfers.take(result.transfers) if (failed := self._lose(load))]
-        rows = {request_id: row for row, request_id in enumerate(result.request_ids)}
-        logprobs = LogprobsByRow(result.logprobs, result.full_logprobs)
+        sampled_by_id = dict(zip(result.request_ids, result.sampled_token_ids, strict=True))
+        logprobs = logprobs_by_id(result)
         for request, num_tokens in self._landed(scheduled):
-            row = rows.get(request.request_id, -1)
-            sampled = result.sampled_token_ids[row] if row >= 0 else []
+            sampled = sampled_by_id.get(request.request_id, _NO_TOKENS)
             refusal = result.refused.get(request.request_id) if result.refused else None
             error = result.failed.get(request.request_id) if result.failed else None
             error = error or refusal or self._advance(request, num_tokens, len(sampled))
@@ -237,7 +246,7 @@ class DefaultScheduler(RequestBook):
             elif error:
                 outputs.append(self._finish(request, FinishReason.ERROR, error=error))
             elif sampled:
-                outputs.append(self._take_tokens(request, sampled, logprobs.row(row), result))
+                outputs.append(self._take_tokens(request, sampled, logprobs.get(request.request_id), result))
         self._drop_ended()
         return outputs
 
@@ -263,16 +272,19 @@ class DefaultScheduler(RequestBook):
 
     def _advance(self, request: Request, num_tokens: int, num_sampled: int) -> str | None:
         """Count a step's tokens as computed. An error when the worker sampled where it shouldn't have, or didn't."""
-        request.num_computed_tokens += num_tokens
+        num_before = request.num_computed_tokens
+        num_computed = request.num_computed_tokens = num_before + num_tokens
         if request.num_in_flight_tokens:
             request.num_in_flight_tokens -= num_tokens
             request.num_placeholders -= self._is_async and num_sampled > 0
-        is_due = request.num_computed_tokens == len(request.token_ids)
+        is_due = num_computed == len(request.token_ids)
         if (num_sampled > 0) != is_due:
             expected = "one was due" if is_due else "known tokens were still to be computed"
             return f"the worker sampled {num_sampled} tokens when {expected}"
-        self._counters.count_computed(request, num_tokens)
-        self._kv.cache_blocks(request)
+        if num_before < request.num_prompt_tokens:
+            self._counters.count_computed(request, num_tokens)
+        if num_computed >= request.next_block_end:
+            self._kv.cache_blocks(request)
         return None
 
     def _take_tokens(
@@ -280,6 +292,8 @@ class DefaultScheduler(RequestBook):
     ) -> EngineCoreOutput:
         taken, stop = self._append(request, sampled)
         self._counters.num_generation_tokens += len(taken)
+        if request.has_output and not (stop or logprobs or result.extra or result.prompt_logprobs):
+            return EngineCoreOutput(request_id=request.request_id, new_token_ids=taken)
         num_logprobs = request.params.logprobs
         extra = result.extra.get(request.request_id, NO_EXTRA)
         if stop:
@@ -296,13 +310,15 @@ class DefaultScheduler(RequestBook):
 
     def _append(self, request: Request, sampled: list[int]) -> tuple[list[int], Stop | None]:
         """Append tokens up to the one that ends the output; what was sampled behind it is dropped."""
-        if request.params.max_tokens == 0:  # the prompt was only to be scored
+        if request.length_limit == request.num_prompt_tokens:  # the prompt was only to be scored
             return [], Stop(FinishReason.LENGTH)
+        token_ids, length_limit = request.token_ids, min(request.length_limit, self._max_model_len)
         for count, token_id in enumerate(sampled, start=1):
-            request.token_ids.append(token_id)
-            stop = check_stop(request, self._max_model_len)
-            if stop:
-                return sampled[:count], stop
+            token_ids.append(token_id)
+            if token_id in request.last_ids or len(token_ids) >= length_limit:
+                stop = check_stop(request, self._max_model_len)
+                if stop:
+                    return sampled[:count], stop
         return sampled, None
 
     def fail_step(self, scheduled: SchedulerOutput, error: str) -> list[EngineCoreOutput]:

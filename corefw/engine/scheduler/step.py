@@ -21,15 +21,16 @@ class StepBuilder:
         num_free_rows: requests that may still get a share.
         preempted_ids: requests that the worker has to forget.
         is_short: a running request sits this step out until blocks come free.
+        growing: running requests that may want more blocks than they have for the tokens that they know.
         requests: whoever has a share, by id.
     """
 
     __slots__ = (
         "_all_blocks",
         "_fresh_blocks",
-        "_held",
         "_num_groups",
         "_num_tokens",
+        "growing",
         "is_short",
         "max_share",
         "num_free_rows",
@@ -46,21 +47,20 @@ class StepBuilder:
         self.num_free_rows = token_budget if max_rows is None else max_rows
         self.preempted_ids: list[str] = []
         self.is_short = False
+        self.growing: list[Request] = []
         self.requests: dict[str, Request] = {}
         self._num_groups = num_groups
         self._num_tokens: dict[str, int] = {}
-        # Requests that the worker holds, and those that it doesn't with all their blocks.
-        self._held: dict[str, tuple[Request, BlockIds]] = {}
+        # Requests that the worker doesn't hold, with all their blocks; they stand behind the others.
         self._all_blocks: dict[str, tuple[Request, BlockIds]] = {}
         self._fresh_blocks: dict[str, BlockIds] = {}
 
-    def go_on(self, request: Request, num_tokens: int, new_block_ids: BlockIds) -> None:
+    def go_on(self, request: Request, num_tokens: int, new_block_ids: BlockIds | None = None) -> None:
         """Give a request that the worker holds its share."""
         request_id = request.request_id
         self._num_tokens[request_id] = num_tokens
         self.requests[request_id] = request
-        self._held[request_id] = request, new_block_ids
-        if any(new_block_ids):
+        if new_block_ids is not None:
             self._fresh_blocks[request_id] = new_block_ids
         self.token_budget -= num_tokens
         self.num_free_rows -= 1
@@ -86,8 +86,7 @@ class StepBuilder:
         num_tokens = self._num_tokens.pop(request_id, None)
         if num_tokens is None:
             return False
-        del self._held[request_id]  # a request that begins is never preempted: admissions come last
-        del self.requests[request_id]
+        del self.requests[request_id]  # a request that begins is never preempted: admissions come last
         self._fresh_blocks.pop(request_id, None)
         self.token_budget += num_tokens
         self.num_free_rows += 1
@@ -101,17 +100,31 @@ class StepBuilder:
             finished_ids: requests that the worker has to forget for good.
             tells_tokens: there are pipeline stages that have to be told what others sampled.
         """
+        held = self.requests
+        if self._all_blocks:
+            held = {request_id: request for request_id, request in held.items() if request_id not in self._all_blocks}
         return SchedulerOutput(
             step=step,
             new_requests=[_new_request(request, block_ids) for request, block_ids in self._all_blocks.values()],
-            cached_requests=_cached_requests(
-                self._held, _new_tokens(self.requests, self._held) if tells_tokens else []
-            ),
+            cached_requests=self._cached_requests(held, _new_tokens(self.requests, held) if tells_tokens else []),
             num_scheduled_tokens=self._num_tokens,
             total_num_scheduled_tokens=sum(self._num_tokens.values()),
             finished_request_ids=finished_ids,
             preempted_request_ids=self.preempted_ids,
             block_ids_to_zero=_join(self._fresh_blocks.values(), self._num_groups),
+        )
+
+    def _cached_requests(self, held: dict[str, Request], new_token_ids: list[list[int]]) -> CachedRequests:
+        requests, fresh_blocks = held.values(), self._fresh_blocks
+        none: BlockIds = [[] for _ in range(self._num_groups)]
+        return CachedRequests(
+            request_ids=list(held),
+            num_computed_tokens=[request.num_computed_tokens + request.num_in_flight_tokens for request in requests],
+            num_output_tokens=[
+                len(request.token_ids) + request.num_placeholders - request.num_prompt_tokens for request in requests
+            ],
+            new_block_ids=[fresh_blocks.get(request_id, none) for request_id in held],
+            new_token_ids=new_token_ids,
         )
 
 
@@ -137,22 +150,9 @@ def _new_request(request: Request, block_ids: BlockIds) -> NewRequest:
     )
 
 
-def _new_tokens(requests: dict[str, Request], held: dict[str, tuple[Request, BlockIds]]) -> list[list[int]]:
+def _new_tokens(requests: dict[str, Request], held: dict[str, Request]) -> list[list[int]]:
     """The output tokens that stages don't know yet, of the requests that they hold; those that begin tell all."""
-    new_token_ids = [request.token_ids[request.num_told_tokens :] for request, _ in held.values()]
+    new_token_ids = [request.token_ids[request.num_told_tokens :] for request in held.values()]
     for request in requests.values():
         request.num_told_tokens = len(request.token_ids)
     return new_token_ids
-
-
-def _cached_requests(held: dict[str, tuple[Request, BlockIds]], new_token_ids: list[list[int]]) -> CachedRequests:
-    shares = held.values()
-    return CachedRequests(
-        request_ids=list(held),
-        num_computed_tokens=[request.num_computed_tokens + request.num_in_flight_tokens for request, _ in shares],
-        num_output_tokens=[
-            len(request.token_ids) + request.num_placeholders - request.num_prompt_tokens for request, _ in shares
-        ],
-        new_block_ids=[new_block_ids for _, new_block_ids in shares],
-        new_token_ids=new_token_ids,
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from corefw_cpu_kernels.calls import Kernel
+from corefw_cpu_kernels.rows import new_rows, rows_of
 
 __all__ = ["add_rms_norm", "add_rms_norm_plus_one", "rms_norm", "rms_norm_plus_one"]
 
@@ -39,7 +40,7 @@ def add_rms_norm_plus_one(
 def _norm(input: torch.Tensor, weight: torch.Tensor, eps: float, plus: float) -> torch.Tensor:
     rows = rows_of(input)
     num_rows, width = rows.shape
-    out = torch.empty(input.shape, dtype=torch.bfloat16)
+    out = new_rows(*input.shape)
     _rms_norm(out, rows, weight, num_rows, width, rows.stride(0), eps, plus)
     return out
 
@@ -49,14 +50,6 @@ def _add_norm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     left, right = rows_of(input), rows_of(residual)
     num_rows, width = left.shape
-    out = torch.empty(input.shape, dtype=torch.bfloat16)
-    total = torch.empty(input.shape, dtype=torch.bfloat16)
+    out, total = new_rows(*input.shape), new_rows(*input.shape)
     _add_rms_norm(out, total, left, right, weight, num_rows, width, left.stride(0), right.stride(0), eps, plus)
     return out, total
-
-
-def rows_of(tensor: torch.Tensor) -> torch.Tensor:
-    """As [rows, width] with elements of a row side by side; a copy only where it isn't so."""
-    if tensor.dim() != 2:
-        tensor = tensor.reshape(-1, tensor.shape[-1])
-    return tensor if tensor.stride(1) == 1 else tensor.contiguous()

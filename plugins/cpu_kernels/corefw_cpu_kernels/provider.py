@@ -5,31 +5,52 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import torch
+
 from corefw.interfaces.op_provider import OpProvider, OpRequest
-from corefw_cpu_kernels import library, norms
+from corefw_cpu_kernels import activations, library, norms, positions, products
 
 __all__ = ["CpuKernels"]
 
 _KERNELS: dict[str, Callable[..., Any]] = {
+    "embedding": positions.embedding,
     "rms_norm": norms.rms_norm,
     "rms_norm_plus_one": norms.rms_norm_plus_one,
     "add_rms_norm": norms.add_rms_norm,
     "add_rms_norm_plus_one": norms.add_rms_norm_plus_one,
+    "silu_and_mul": activations.silu_and_mul,
+    "gelu_tanh_and_mul": activations.gelu_tanh_and_mul,
+    "soft_cap": activations.soft_cap,
+    "rotary_embedding": positions.rotary_embedding,
 }
 
 
 class CpuKernels(OpProvider):
-    """Kernels for bfloat16 on the processor. A row's result never depends on other rows, matrix products aside."""
+    """Kernels for bfloat16 on the processor. A row's result never depends on other rows, products aside."""
 
     name: ClassVar[str] = "cpu_kernels"
     rank: ClassVar[int] = 50
 
     def supports(self, request: OpRequest) -> str | None:
-        if request.op not in _KERNELS:
+        if request.op != "linear" and request.op not in _KERNELS:
             return f"no kernel for {request.op}"
         if (request.device_type, request.dtype) != ("cpu", "bfloat16"):
             return f"kernels are for bfloat16 on cpu, not {request.dtype} on {request.device_type}"
+        if request.op == "linear" and request.batch_invariant:
+            return "products of few and of many rows add up in another order"
         return library.unavailable()
 
     def kernel(self, request: OpRequest) -> Callable[..., Any]:
+        if request.op == "linear":
+            return _linear(request.shape["out_features"])
         return _KERNELS[request.op]
+
+    def prepare_weight(self, request: OpRequest, weight: torch.Tensor) -> torch.Tensor:
+        return products.pack(weight) if request.op == "linear" else weight
+
+
+def _linear(num_outputs: int) -> Callable[..., torch.Tensor]:
+    def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return products.linear(num_outputs, input, weight, bias)
+
+    return linear

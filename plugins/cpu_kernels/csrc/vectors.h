@@ -68,6 +68,11 @@ static inline V load_part(const bf16* p, int n) {
 static inline void store_part(bf16* p, V v, int n) {
     _mm256_mask_storeu_epi16(p, __mmask16((1u << n) - 1), narrow16(v));
 }
+// Of pairs of bfloat16 in 32 bits: the first ones, the second ones.
+static inline V low_of_pairs(V v) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(v), 16)); }
+static inline V high_of_pairs(V v) {
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(int(0xffff0000))));
+}
 // 2^n · v for whole n.
 static inline V scale_by_power(V v, V n) { return _mm512_scalef_ps(v, n); }
 static inline V round_whole(V v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
@@ -125,6 +130,10 @@ static inline void store_part(bf16* p, V v, int n) {
     alignas(16) bf16 part[8];
     _mm_store_si128((__m128i*)part, narrow8(v));
     for (int i = 0; i < n; ++i) p[i] = part[i];
+}
+static inline V low_of_pairs(V v) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(v), 16)); }
+static inline V high_of_pairs(V v) {
+    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(int(0xffff0000))));
 }
 static inline V scale_by_power(V v, V n) {
     __m256i exponent = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);

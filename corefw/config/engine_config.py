@@ -70,6 +70,11 @@ class ModelConfig(Section):
     dtype: str = option("auto", "arithmetic of the weights and activations", choices=DTYPES)
     max_model_len: int | None = option(
         None, "longest context in tokens; default: what the model declares and memory holds", low=1, high=2**31
+    quantization: str | None = option(
+        None,
+        "quantization method by name (gguf: the file's own blocks), or none for plain weights; default: what the files "
+        "are made for, where --dtype is auto and kernels compute it",
+    )
     )
     tokenizer: str | None = option(None, "directory or tokenizer.json to use instead of the model's own tokenizer")
     model_impl: str = option(
@@ -390,9 +395,11 @@ class EngineConfig:
     @property
     def max_in_flight_tokens(self) -> int:
         """Tokens of all those steps at most."""
+        quantization: name of the quantisation method that layers hold their weights by; None where they are plain.
         return self.max_batches_in_flight * self.scheduler.max_num_batched_tokens
 
     @property
     def num_token_ids(self) -> int:
         """Ids that may be in a prompt or an output: of the tokenizer and of the embedding, the fewer."""
         return min(self.tokenizer_size or self.model_info.vocab_size, self.model_info.vocab_size)
+    quantization: str | None = None

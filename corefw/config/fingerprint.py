@@ -56,6 +56,7 @@ def fingerprint_of(config: EngineConfig, additions: Iterable[tuple[str, str]] = 
         "architecture": info.architecture,
         "hf_config": info.hf_config,
         "dtype": config.dtype,
+        "quantization": config.quantization,
         "kv_cache_dtype": config.cache.kv_cache_dtype,
         "platform": config.platform,
         "model_implementation": config.model_implementation,

@@ -38,6 +38,8 @@ class ModelInfo:
         hf_config: the normalised configuration (``hidden_size``, ``rope_scaling`` …), plain data.
         checkpoint_dtype: name of the dtype of most weights (``bfloat16``, ``float32`` …), or ``block`` for a
             block-quantised file.
+        quantization: name of the quantisation method that the files are made for, if they are.
+        block_types: names of the block types of its matrices, if it has such, the most frequent first.
         max_position: the longest context that the model declares.
         vocab_size: rows of the embedding (may exceed the tokenizer).
         eos_ids: end tokens (from ``generation_config.json`` where there is one, else the configuration).
@@ -55,6 +57,8 @@ class ModelInfo:
     eos_ids: tuple[int, ...]
     bos_id: int | None = None
     generation_config: dict[str, Any] = field(default_factory=dict)
+    quantization: str | None = None
+    block_types: tuple[str, ...] = ()
 
     @property
     def needs_lockstep(self) -> bool:

@@ -14,10 +14,12 @@ from corefw.config.fingerprint import fingerprint_of
 from corefw.config.model_info import ModelFiles, ModelInfo
 from corefw.engine.parallel_checks import check_communicator, check_fits_machine, check_fits_model
 from corefw.engine.plugin_proposals import apply_plugin_proposals, stands_for
+from corefw.engine.quantization_choice import choose_quantization
 from corefw.errors import ConfigError, ModelSourceError
 from corefw.interfaces.hooks.configuration import corefw_fingerprint
 from corefw.interfaces.model import ModelRequest
 from corefw.interfaces.model_source import SourceOptions
+from corefw.interfaces.quantization import QuantizationRequest
 from corefw.interfaces.selection import Selection
 from corefw.models.loading.hf_config import check_sizes
 from corefw.models.registry import choose_implementation
@@ -75,17 +77,25 @@ def resolve_config(
     _check_context(model, info)
     for item in selections:
         plugins.record(item)
+    quantization, quantization_decisions = choose_quantization(
+        model,
+        QuantizationRequest(info=info, dtype=dtype, device_type=platform.device_type),
+        implementation.chosen,
+        plugins,
+    )
     config = EngineConfig(
         model=model,
         model_info=info,
         dtype=dtype,
         platform=platform.name,
         model_implementation=implementation.chosen,
+        quantization=quantization,
         plugins=_section(PluginConfig, {**sections["plugins"], "resolved": plugins.resolved()}),
         decisions=(
             *((item.what, item.chosen, item.why) for item in selections),
             *changes,
             ("dtype", dtype, dtype_reason),
+            *quantization_decisions,
             *_rank_decisions(_section(ParallelConfig, sections["parallel"])),
             *_plugin_setting_decisions(args),
         ),

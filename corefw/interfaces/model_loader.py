@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     import torch
 
     from corefw.config.model_info import ModelFiles, ModelInfo
+    from corefw.models.layers.blocks import BlockTensor
 
 __all__ = ["ModelLoader"]
 
@@ -39,3 +40,16 @@ class ModelLoader(ABC):
         Floating tensors may come in the checkpoint's dtype or in ``dtype``; block formats come dequantised to ``dtype``
         (through float32). A tensor may be a view of mapped memory: copy it before the iterator ends.
         """
+
+    def weights_in_blocks(
+        self, info: ModelInfo, dtype: torch.dtype, types: Collection[str]
+    ) -> Iterator[tuple[str, torch.Tensor | BlockTensor]]:
+        """As ``weights``, but matrices of these block types come as they are in the file. Default: none does.
+
+        Args:
+            info: as for ``weights``; says in ``block_types`` which there are.
+            dtype: of what comes otherwise.
+            types: names of block types.
+        """
+        del types
+        return self.weights(info, dtype)

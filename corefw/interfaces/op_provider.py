@@ -25,6 +25,10 @@ class OpRequest:
         shape: sizes fixed at build (``in_features``, ``out_features`` …).
     """
 
+        layout: of the weight of ``quantized_linear`` and ``quantized_embedding``: block types and their rows, from top
+            to bottom, as in ``Q4_K:1024+Q6_K:256``; without rows, and without ``shape``, where only the type is asked
+            for. Those kernels get nothing but what ``prepare_weight`` made; a provider with both makes the same for
+            both.
     op: str
     device_type: str
     dtype: str
@@ -32,6 +36,7 @@ class OpRequest:
     shape: Mapping[str, int]
 
 
+    layout: str = ""
 class OpProvider(ABC):
     """Supplies kernels (group ``corefw.op_providers``). Asked in order of ``rank``, largest first.
 

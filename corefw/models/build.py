@@ -13,9 +13,10 @@ from corefw.interfaces.attention import AttentionRequest
 from corefw.interfaces.model import ModelRequest
 from corefw.interfaces.selection import Selection
 from corefw.models.layers.context import BuildContext, Stage, TensorParallel
-from corefw.models.layers.product import prepare_weights
+from corefw.models.layers.product import name_weights, prepare_weights
 from corefw.models.loading.chain import LoadingChain
 from corefw.models.ops.binder import OpBinder
+from corefw.models.quantization import plan_quantization
 from corefw.models.registry import NATIVE, model_class
 from corefw.models.shape import has_sliding_window, head_size
 from corefw.observability.logging import get_logger
@@ -25,6 +26,7 @@ from corefw.plugin_system.starting import created, starting
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
+    from corefw.config.model_info import ModelInfo
     from corefw.interfaces.model import ModelImplementation
     from corefw.interfaces.model_loader import ModelLoader
     from corefw.interfaces.platform import Platform
@@ -56,25 +58,28 @@ def make_build_context(
     batch_invariant = is_batch_invariant(config)
     platform: Platform = created(plugins, "platform_plugins", config.platform)
     selection = choose_attention(config, platform, device.type, plugins)
+    binder = OpBinder(
+        [plugin.create() for plugin in plugins.load_all("op_providers")],
+        device_type=device.type,
+        dtype=config.dtype,
+        batch_invariant=batch_invariant,
+    )
+    quantization, held = plan_quantization(config, binder, device.type, plugins)
     build = BuildContext(
         device=device,
         dtype=getattr(torch, config.dtype),
         dtype_name=config.dtype,
         batch_invariant=batch_invariant,
-        binder=OpBinder(
-            [plugin.create() for plugin in plugins.load_all("op_providers")],
-            device_type=device.type,
-            dtype=config.dtype,
-            batch_invariant=batch_invariant,
-        ),
+        binder=binder,
         tp=tp or TensorParallel(),
         attention_backend=plugins.get(_BACKENDS, selection.chosen),
         max_model_len=config.max_model_len,
         kv_dtype_name=_kv_dtype(config),
         hybrid_kv=config.cache.hybrid_kv_cache,
         stage=stage or Stage(),
+        quantization=quantization,
     )
-    return build, (selection,)
+    return build, (selection, *held)
 
 
 def build_model(config: EngineConfig, build: BuildContext, plugins: PluginManager) -> nn.Module:
@@ -94,14 +99,32 @@ def build_model(config: EngineConfig, build: BuildContext, plugins: PluginManage
         )
     loader: ModelLoader = created(plugins, "model_loaders", info.loader)
     chain = LoadingChain.of(config, plugins)
+    name_weights(model)
     with starting(plugins, "model_loaders", info.loader):
+        weights = _weights(loader, model, build, info, chain)
         if chain:
-            _load_through(chain, model, loader.weights(info, build.dtype), loader.name, plugins)
+            _load_through(chain, model, weights, loader.name, plugins)
         else:
-            model.load_weights(loader.weights(info, build.dtype))
+            model.load_weights(weights)
     built: nn.Module = model.eval().requires_grad_(False)
     prepare_weights(built)
+    if build.quantization is not None:
+        for remark in build.quantization.converter.remarks():
+            _log.warning("%s", remark)
     return built
+
+
+def _weights(
+    loader: ModelLoader, model: nn.Module, build: BuildContext, info: ModelInfo, chain: LoadingChain
+) -> Iterator[tuple[str, Any]]:
+    """In blocks where the model's layers take blocks and no plugin changes tensors on their way."""
+    plan = build.quantization
+    if plan is None or not getattr(model, "accepts_blocks", False):
+        return loader.weights(info, build.dtype)
+    if chain.transforms:
+        _log.info("weights: dequantised, since a plugin transforms them")
+        return loader.weights(info, build.dtype)
+    return loader.weights_in_blocks(info, build.dtype, plan.types)
 
 
 def tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:

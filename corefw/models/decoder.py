@@ -43,6 +43,7 @@ class DecoderForCausalLM(nn.Module):
 
     Attributes:
         has_stages: whether it can hold a part of its layers: see ``BuildContext.stage``.
+        accepts_blocks: whether ``load_weights`` hands tensors to parameters as they come, so that they may be blocks.
         accepts_embeds: whether ``forward`` takes embeddings, and ``embed`` makes those of token ids.
         layer_class: of every layer; what ``build_layers`` makes.
         packed: checkpoint module → (module that holds it here, shard id), by the last two parts of the name. A
@@ -53,6 +54,7 @@ class DecoderForCausalLM(nn.Module):
     """
 
     has_stages: ClassVar[bool] = True
+    accepts_blocks: ClassVar[bool] = True
     accepts_embeds: ClassVar[bool] = True
     layer_class: ClassVar[Callable[..., DecoderLayer]] = PreNormLayer
     packed: ClassVar[Mapping[str, tuple[str, str]]] = {

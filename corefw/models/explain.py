@@ -63,24 +63,30 @@ def _build_context(config: EngineConfig, platform: Platform, plugins: PluginMana
     from corefw.models.build import is_batch_invariant
     from corefw.models.layers.context import BuildContext, TensorParallel
     from corefw.models.ops.binder import AskingBinder
+    from corefw.models.quantization import plan_quantization
 
     batch_invariant = is_batch_invariant(config)
     backend: Any = _NoKernels
+    binder = AskingBinder(
+        [plugin.create() for plugin in plugins.load_all("op_providers")],
+        device_type=platform.device_type,
+        dtype=config.dtype,
+        batch_invariant=batch_invariant,
+    )
+    quantization, held = plan_quantization(config, binder, platform.device_type, plugins)
+    for selection in held:
+        plugins.record(selection)
     return BuildContext(
         device=torch.device("meta"),
         dtype=getattr(torch, config.dtype),
         dtype_name=config.dtype,
         batch_invariant=batch_invariant,
-        binder=AskingBinder(
-            [plugin.create() for plugin in plugins.load_all("op_providers")],
-            device_type=platform.device_type,
-            dtype=config.dtype,
-            batch_invariant=batch_invariant,
-        ),
+        binder=binder,
         tp=TensorParallel(),
         attention_backend=backend,
         max_model_len=config.max_model_len,
         hybrid_kv=config.cache.hybrid_kv_cache,
+        quantization=quantization,
     )
 
 

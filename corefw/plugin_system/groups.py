@@ -230,6 +230,16 @@ _IN_USE = (
         docs="docs/plugins/logits_processor.md",
     ),
     Group(
+        name="quantization_methods",
+        what="quantization method",
+        processes=_EVERYWHERE,
+        policy=_ON_NAME,
+        cardinality=_PER_NAME,
+        description="Ways to hold weights in fewer bits, from the checkpoint or made while loading.",
+        interface="corefw.interfaces.quantization:QuantizationMethod",
+        docs="docs/plugins/quantization_method.md",
+    ),
+    Group(
         name="endpoint_plugins",
         what="endpoint",
         processes=_FRONT,
@@ -300,14 +310,6 @@ _RESERVED = (
         _ON_NAME,
         _ONE,
         "Grammars that constrain what is sampled.",
-    ),
-    _reserved(
-        "quantization_methods",
-        "quantization method",
-        _WORKER,
-        _ON_NAME,
-        _PER_NAME,
-        "Layouts of quantised weights and the kernels that read them.",
     ),
     _reserved(
         "proposers",

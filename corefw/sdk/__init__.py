@@ -16,6 +16,7 @@ module                  for                                                     
 ``corefw.sdk.server``   endpoints: the server's state, bodies, errors, answers              no
 ``corefw.sdk.shapes``   sizes and layer kinds that model configurations state               no
 ``corefw.sdk.worker``   executors: what they run in their workers                           yes
+``corefw.sdk.weights``  quantisation methods: weights in blocks                             yes
 ======================  ==================================================================  =====
 """
 

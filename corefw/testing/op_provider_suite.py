@@ -11,21 +11,35 @@ from typing import Any, ClassVar
 import torch
 
 from corefw.interfaces.op_provider import OpProvider, OpRequest
+from corefw.models.layers.block_quantizers import quantised_4_bits, quantised_8_bits
 from corefw.models.ops import definitions
 from corefw.models.ops.kernels import fit_kernel
 from corefw.models.ops.schema import Op, get_op, op_names
 from corefw.testing.suite import NotChecked, PluginSuite, check_reason
 
-__all__ = ["OpProviderSuite", "example_arguments", "example_shape"]
+__all__ = ["OpProviderSuite", "example_arguments", "example_layout", "example_shape"]
 
 _TOLERANCE = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 6e-2}
 _IN, _OUT, _HEAD_SIZE, _HEADS, _KV_HEADS, _POSITIONS = 24, 40, 8, 6, 2, 64
+_BLOCKS_IN = 96
+# Of a weight in blocks: two types, one below the other.
+_LAYOUTS = {"quantized_linear": f"Q4_1:24+Q8_0:{_OUT - 24}", "quantized_embedding": f"Q8_0:{_POSITIONS}"}
 
 
 def example_shape(op: str) -> dict[str, int]:
     """Sizes that an op is bound with in these examples."""
-    shapes = {"linear": {"in_features": _IN, "out_features": _OUT}, "rotary_embedding": {"head_size": _HEAD_SIZE}}
+    shapes = {
+        "linear": {"in_features": _IN, "out_features": _OUT},
+        "quantized_linear": {"in_features": _BLOCKS_IN, "out_features": _OUT},
+        "quantized_embedding": {"num_embeddings": _POSITIONS, "width": _BLOCKS_IN},
+        "rotary_embedding": {"head_size": _HEAD_SIZE},
+    }
     return shapes.get(op, {})
+
+
+def example_layout(op: str) -> str:
+    """Of the weight in blocks in these examples; empty where there is none."""
+    return _LAYOUTS.get(op, "")
 
 
 def example_arguments(op: str, dtype: torch.dtype, num_tokens: int, seed: int = 0) -> dict[str, Any]:
@@ -45,6 +59,19 @@ def example_arguments(op: str, dtype: torch.dtype, num_tokens: int, seed: int = 
     examples: dict[str, dict[str, Any]] = {
         "linear": {"input": rows, "weight": random(_OUT, _IN), "bias": random(_OUT)},
         "embedding": {"ids": positions, "weight": random(_POSITIONS, _IN)},
+        "quantized_linear": {
+            "input": random(num_tokens, _BLOCKS_IN),
+            "weight": torch.cat([_q4_1(random(24, _BLOCKS_IN)), _q8_0(random(_OUT - 24, _BLOCKS_IN))]),
+            "bias": random(_OUT),
+            "layout": _LAYOUTS["quantized_linear"],
+        },
+        "quantized_embedding": {
+            "ids": positions,
+            "weight": _q8_0(random(_POSITIONS, _BLOCKS_IN)),
+            "layout": _LAYOUTS["quantized_embedding"],
+            "width": _BLOCKS_IN,
+            "dtype": dtype,
+        },
         "rms_norm": norm,
         "rms_norm_plus_one": norm,
         "add_rms_norm": {**norm, "residual": residual},
@@ -63,6 +90,14 @@ def example_arguments(op: str, dtype: torch.dtype, num_tokens: int, seed: int = 
     if op not in examples:
         raise NotChecked(f"no example arguments are known for op {op!r}")
     return {name: examples[op][name] for name in get_op(op).parameters}
+
+
+def _q4_1(weight: torch.Tensor) -> torch.Tensor:
+    return quantised_4_bits(weight).rows.flatten()
+
+
+def _q8_0(weight: torch.Tensor) -> torch.Tensor:
+    return quantised_8_bits(weight, 32).rows.flatten()
 
 
 class OpProviderSuite(PluginSuite):
@@ -92,7 +127,10 @@ class OpProviderSuite(PluginSuite):
         for request, op, kernel in self._kernels():
             dtype = getattr(torch, request.dtype)
             given = example_arguments(request.op, dtype, 7)
-            found, wanted = _tensors(kernel(**given)), _tensors(op.reference(**_widened(given)))
+            found, wanted = (
+                _tensors(kernel(**self._prepared(request, given))),
+                _tensors(op.reference(**_widened(given))),
+            )
             for left, right in zip(found, wanted, strict=True):
                 assert left.dtype == dtype, f"{request.op}: gives {left.dtype} for {dtype}"
                 error = float((left.double() - right).abs().max())
@@ -100,7 +138,7 @@ class OpProviderSuite(PluginSuite):
 
     def test_its_kernels_leave_their_inputs_alone(self) -> None:
         for request, _, kernel in self._kernels():
-            given = example_arguments(request.op, getattr(torch, request.dtype), 7)
+            given = self._prepared(request, example_arguments(request.op, getattr(torch, request.dtype), 7))
             kept = {name: value.clone() for name, value in given.items() if isinstance(value, torch.Tensor)}
             outputs = _tensors(kernel(**given))
             for name, value in kept.items():
@@ -111,7 +149,7 @@ class OpProviderSuite(PluginSuite):
         for request, _, kernel in self._kernels():
             if not request.batch_invariant:
                 continue
-            given = example_arguments(request.op, getattr(torch, request.dtype), 23)
+            given = self._prepared(request, example_arguments(request.op, getattr(torch, request.dtype), 23))
             together = _tensors(kernel(**given))
             for row in (0, 11, 22):
                 alone = _tensors(kernel(**_one_row(given, row)))
@@ -129,6 +167,12 @@ class OpProviderSuite(PluginSuite):
             plain = kernel(**given)
             prepared = kernel(**{**given, "weight": provider.prepare_weight(request, given["weight"])})
             assert torch.allclose(plain.float(), prepared.float(), atol=_TOLERANCE[request.dtype] * 4)
+
+    def _prepared(self, request: OpRequest, given: dict[str, Any]) -> dict[str, Any]:
+        """Weights in blocks come as the provider prepared them, and not otherwise."""
+        if not request.layout:
+            return given
+        return {**given, "weight": self.plugin().prepare_weight(request, given["weight"])}
 
     def _kernels(self) -> Iterator[tuple[OpRequest, Op, Any]]:
         provider = self.plugin()
@@ -149,7 +193,14 @@ class OpProviderSuite(PluginSuite):
 
     def _request(self, op: str, dtype: str, *, invariant: bool) -> OpRequest:
         shape = example_shape(op)
-        return OpRequest(op=op, device_type=self.device_type, dtype=dtype, batch_invariant=invariant, shape=shape)
+        return OpRequest(
+            op=op,
+            device_type=self.device_type,
+            dtype=dtype,
+            batch_invariant=invariant,
+            shape=shape,
+            layout=example_layout(op),
+        )
 
 
 def _tensors(result: Any) -> tuple[torch.Tensor, ...]:

@@ -23,6 +23,7 @@ SUITES: dict[str, str] = {
     "communicators": "corefw.testing.communicator_suite:CommunicatorSuite",
     "op_providers": "corefw.testing.op_provider_suite:OpProviderSuite",
     "logits_processors": "corefw.testing.logits_processor_suite:LogitsProcessorSuite",
+    "quantization_methods": "corefw.testing.quantization_suite:QuantizationMethodSuite",
     "endpoint_plugins": "corefw.testing.endpoint_suite:EndpointSuite",
     "io_processor_plugins": "corefw.testing.io_processor_suite:IOProcessorSuite",
     "stat_logger_plugins": "corefw.testing.stat_logger_suite:StatLoggerSuite",

@@ -58,6 +58,7 @@ _PAGES: dict[str, tuple[Sample | New, ...]] = {
     "op_provider": (New("op-provider", "my-ops"),),
     "platform": (New("platform", "my-board"),),
     "scheduling": (Sample("scheduling"), New("scheduler", "my-scheduler")),
+    "quantization_method": (New("quantization-method", "my-bits"),),
     "server": (Sample("doors"),),
     "stat_logger": (New("stat-logger", "my-ledger"), Sample("stats")),
 }

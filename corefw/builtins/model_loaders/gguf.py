@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from corefw.config.model_info import ModelFiles, ModelInfo
+    from corefw.models.layers.blocks import BlockTensor
 
 __all__ = ["GGUFLoader"]
 
@@ -51,6 +52,24 @@ class GGUFLoader(ModelLoader):
         file = GGUFFile(*info.files.weights)
         for tensor in map_tensors(file, architecture_of(file)):
             yield tensor.name, self._to_torch(raw_in_hf_order(file, tensor, info.hf_config), tensor, dtype)
+
+    def weights_in_blocks(
+        self, info: ModelInfo, dtype: torch.dtype, types: Collection[str]
+    ) -> Iterator[tuple[str, torch.Tensor | BlockTensor]]:
+        """Matrices of these types as views of the mapped file, but for rows that have to move."""
+        import torch
+
+        from corefw.models.layers.blocks import BlockTensor
+
+        file = GGUFFile(*info.files.weights)
+        for tensor in map_tensors(file, architecture_of(file)):
+            raw = raw_in_hf_order(file, tensor, info.hf_config)
+            source = tensor.source
+            if source.type.name in types and len(source.shape) == 2 and not tensor.rule.offset:
+                rows = torch.from_numpy(raw.reshape(source.shape[0], -1))
+                yield tensor.name, BlockTensor(rows, source.type)
+            else:
+                yield tensor.name, self._to_torch(raw, tensor, dtype)
 
     def _to_torch(self, raw: npt.NDArray[np.uint8], tensor: MappedTensor, dtype: torch.dtype) -> torch.Tensor:
         if tensor.source.type.is_block or tensor.rule.offset:

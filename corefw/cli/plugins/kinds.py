@@ -77,6 +77,14 @@ KINDS: dict[str, Kind] = {
         "Kernels for ops of corefw",
         "--dtype float32",
     ),
+    "quantization-method": _kind(
+        "quantization_methods",
+        "method",
+        "quantization.py",
+        "quantization_suite.QuantizationMethodSuite",
+        "A way to hold weights in fewer bits for corefw",
+        "FOLDER --quantization $name",
+    ),
     "communicator": _kind(
         "communicators",
         "communicator",

@@ -1,8 +1,8 @@
 """Hooks of the loading chain: what becomes of each tensor between a model's files and its layers.
 
 Source (the model loader) → filters → transforms → the model's layers. Tensors pass one at a time; nothing holds the
-model twice. Between transforms and layers is the place of the quantisation method of each tensor, which is reserved
-until the group ``corefw.quantization_methods`` is built.
+model twice. Behind the transforms a quantisation method (group ``corefw.quantization_methods``) says in which form the
+layers hold each weight; a weight that plugins transform comes plain.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from corefw.interfaces.attention import AttentionBackend
     from corefw.models.ops.binder import OpBinder
+    from corefw.models.quantization import QuantizationPlan
 
 __all__ = ["BuildContext", "Stage", "TensorParallel"]
 
@@ -94,6 +95,7 @@ class BuildContext:
             else every layer keeps every token.
         taps: names of the tap points to build in, e.g. ``layers.3.residual``.
         stage: which layers this process holds.
+        quantization: how weights may be held in fewer bits; None where they are all plain.
     """
 
     device: torch.device
@@ -108,3 +110,4 @@ class BuildContext:
     hybrid_kv: bool = False
     taps: frozenset[str] = field(default_factory=frozenset)
     stage: Stage = Stage()
+    quantization: QuantizationPlan | None = None

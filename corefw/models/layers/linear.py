@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import torch
 
 from corefw.models.layers.context import BuildContext
+from corefw.models.layers.packed_parameter import weight_parameter
 from corefw.models.layers.parameter import Parameter, Piece, whole
 from corefw.models.layers.product import ProductLayer
 from corefw.models.layers.sharding import Split, split_heads
@@ -42,7 +43,7 @@ class MergedColumnParallelLinear(ProductLayer):
     def __init__(self, in_features: int, outputs: Mapping[str, Split], *, bias: bool, build: BuildContext) -> None:
         super().__init__()
         weight, bias_pieces = _rows(in_features, outputs)
-        self._bind(Parameter(weight, build), build)
+        self._bind(weight_parameter(weight, build), build)
         self.bias = Parameter(bias_pieces, build) if bias else None
 
     def forward(self, input_TE: torch.Tensor) -> torch.Tensor:
@@ -98,7 +99,7 @@ class RowParallelLinear(ProductLayer):
 
     def __init__(self, input: Split, out_features: int, *, bias: bool, build: BuildContext) -> None:
         super().__init__()
-        self._bind(Parameter({"": Piece((out_features, input.total), 1, input)}, build), build)
+        self._bind(weight_parameter({"": Piece((out_features, input.total), 1, input)}, build), build)
         self.bias = Parameter(whole(out_features), build) if bias else None
         self._tp = build.tp
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from corefw.errors import ModelFormatError
+from corefw.models.layers.blocks import BlockTensor
 from corefw.models.layers.context import BuildContext
 from corefw.models.layers.sharding import Split
 
-__all__ = ["Parameter", "Piece", "whole"]
+__all__ = ["Parameter", "Piece", "place", "whole", "whole_shape"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,22 @@ def whole(*shape: int) -> dict[str, Piece]:
     return {"": Piece(shape, 0, Split(0, shape[0], shape[0], shape[0]))}
 
 
+def whole_shape(pieces: Mapping[str, Piece]) -> list[int]:
+    """Of this rank's parameter made of pieces."""
+    first = next(iter(pieces.values()))
+    shape = list(first.shape)
+    shape[first.dim] = sum(piece.split.padded_size for piece in pieces.values())
+    return shape
+
+
+def place(target: torch.Tensor, piece: Piece, part: torch.Tensor) -> None:
+    """Copy this rank's part of a piece to where it goes in a parameter; what it is short of is zero."""
+    split = piece.split
+    target = target.narrow(piece.dim, piece.offset, split.padded_size)
+    target.narrow(piece.dim, 0, split.size).copy_(part)
+    target.narrow(piece.dim, split.size, split.padded_size - split.size).zero_()
+
+
 class Parameter(nn.Parameter):
     """An uninitialised parameter made of pieces, by shard id (``""`` where there is one piece)."""
 
@@ -44,10 +61,7 @@ class Parameter(nn.Parameter):
     _loaded: set[str]
 
     def __new__(cls, pieces: Mapping[str, Piece], build: BuildContext) -> Parameter:
-        first = next(iter(pieces.values()))
-        shape = list(first.shape)
-        shape[first.dim] = sum(piece.split.padded_size for piece in pieces.values())
-        data = torch.empty(shape, dtype=build.dtype, device=build.device)
+        data = torch.empty(cls._allocated(pieces), dtype=build.dtype, device=build.device)
         self: Parameter = super().__new__(cls, data, requires_grad=False)
         self.pieces = pieces
         self._loaded = set()
@@ -56,8 +70,12 @@ class Parameter(nn.Parameter):
     def __init__(self, pieces: Mapping[str, Piece], build: BuildContext) -> None:
         """All is done in ``__new__``, as torch wants it."""
 
-    def load(self, tensor: torch.Tensor, shard_id: str = "") -> None:
-        """Copy this rank's part of a checkpoint tensor, converting the dtype.
+    @staticmethod
+    def _allocated(pieces: Mapping[str, Piece]) -> Sequence[int]:
+        return whole_shape(pieces)
+
+    def load(self, tensor: torch.Tensor | BlockTensor, shard_id: str = "") -> None:
+        """Take this rank's part of a checkpoint tensor, converting the dtype.
 
         Without a shard id, a parameter of several pieces takes them joined, in its order.
 
@@ -74,13 +92,16 @@ class Parameter(nn.Parameter):
             raise ModelFormatError("is in the checkpoint twice")
         if tuple(tensor.shape) != piece.shape:
             raise ModelFormatError(f"has shape {list(tensor.shape)}, the configuration asks for {list(piece.shape)}")
-        split = piece.split
-        target = self.data.narrow(piece.dim, piece.offset, split.padded_size)
-        target.narrow(piece.dim, 0, split.size).copy_(tensor.narrow(piece.dim, split.start, split.size))
-        target.narrow(piece.dim, split.size, split.padded_size - split.size).zero_()
+        self._take(tensor, piece, shard_id)
         self._loaded.add(shard_id)
 
-    def _load_joined(self, tensor: torch.Tensor) -> None:
+    def _take(self, tensor: torch.Tensor | BlockTensor, piece: Piece, shard_id: str) -> None:
+        del shard_id
+        if isinstance(tensor, BlockTensor):
+            tensor = tensor.dequantised()
+        place(self.data, piece, tensor.narrow(piece.dim, piece.split.start, piece.split.size))
+
+    def _load_joined(self, tensor: torch.Tensor | BlockTensor) -> None:
         first = next(iter(self.pieces.values()))
         sizes = [piece.shape[piece.dim] for piece in self.pieces.values()]
         shape = list(first.shape)

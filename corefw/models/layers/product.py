@@ -1,21 +1,25 @@
-"""What every layer with one matrix product shares: the bound kernel, and a weight in the layout that it likes best."""
+"""What layers with one large weight share: the bound kernel, and the weight in the layout that it likes best."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+
+from corefw.models.layers.packed_parameter import PackedParameter, PackedWeight
+from corefw.models.layers.parameter import whole_shape
 
 if TYPE_CHECKING:
     from corefw.models.layers.context import BuildContext
     from corefw.models.layers.parameter import Parameter
 
-__all__ = ["ProductLayer", "prepare_weights"]
+__all__ = ["ProductLayer", "WeightLayer", "name_weights", "prepare_weights"]
 
 
-class ProductLayer(nn.Module):
-    """A layer around ``linear`` with its ``weight`` [out, in].
+class WeightLayer(nn.Module):
+    """A layer with a ``weight`` [out, in] that a kernel's provider may lay out.
 
     Attributes:
         weight: a parameter; after ``prepare_weight`` whatever the kernel's provider made of it.
@@ -23,11 +27,25 @@ class ProductLayer(nn.Module):
 
     weight: Parameter | torch.Tensor
 
+    def prepare_weight(self) -> None:
+        """Let the kernel's provider lay the loaded weight out. Called once."""
+        raise NotImplementedError
+
+    def _replace_weight(self, prepared: torch.Tensor) -> None:
+        self._parameters.pop("weight", None)
+        self.weight = prepared
+
+
+class ProductLayer(WeightLayer):
+    """A layer around ``linear`` or, with a weight in blocks, ``quantized_linear``."""
+
     def _bind(self, weight: Parameter, build: BuildContext) -> None:
         self.weight = weight
-        out_features, in_features = weight.shape
         self._binder = build.binder
-        self._linear = build.binder.bind("linear", in_features=in_features, out_features=out_features)
+        out_features, in_features = whole_shape(weight.pieces)
+        self._shape: dict[str, Any] = {"in_features": in_features, "out_features": out_features}
+        if not isinstance(weight, PackedParameter):  # else that is known when it is loaded
+            self._linear = build.binder.bind("linear", **self._shape)
 
     def prepare_weight(self) -> None:
         """Let the kernel's provider lay the loaded weight out. Called once.
@@ -35,16 +53,36 @@ class ProductLayer(nn.Module):
         The plain one is forgotten here; where the embedding uses it as well, it stays there, and memory holds both: the
         output head is the largest product of a small model, and what it costs is paid in every step.
         """
-        plain = self.weight.data
-        out_features, in_features = plain.shape
-        prepared = self._binder.prepare_weight("linear", plain, in_features=in_features, out_features=out_features)
-        if prepared is not plain:
-            del self._parameters["weight"]
-            self.weight = prepared
+        weight = self.weight
+        settled = weight.settled() if isinstance(weight, PackedParameter) else weight.data
+        if isinstance(settled, PackedWeight):
+            kernel = self._binder.bind("quantized_linear", layout=settled.layout, **self._shape)
+            self._linear = _with_layout(kernel, settled.layout)
+            self._replace_weight(settled.prepare("quantized_linear", self._binder, self._shape))
+            return
+        self._linear = self._binder.bind("linear", **self._shape)
+        prepared = self._binder.prepare_weight("linear", settled, **self._shape)
+        if prepared is not settled or isinstance(weight, PackedParameter):
+            self._replace_weight(prepared)
+
+
+def _with_layout(kernel: Callable[..., Any], layout: str) -> Callable[..., Any]:
+    def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> Any:
+        return kernel(input, weight, bias, layout)
+
+    return linear
+
+
+def name_weights(model: nn.Module) -> None:
+    """Tell every weight that may be held in blocks whose it is."""
+    for name, module in model.named_modules():
+        weight = getattr(module, "weight", None)
+        if isinstance(weight, PackedParameter) and not weight.layer_name:
+            weight.layer_name = name
 
 
 def prepare_weights(model: nn.Module) -> None:
-    """Prepare the weight of every product layer in a model."""
+    """Prepare the weight of every product layer, and of every embedding in blocks, in a model."""
     for module in model.modules():
-        if isinstance(module, ProductLayer):
+        if isinstance(module, WeightLayer):
             module.prepare_weight()

@@ -5,26 +5,43 @@ Shapes: T tokens, R rows to sample from, E model width, V vocabulary.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import nn
 
 from corefw.models.layers.context import BuildContext
+from corefw.models.layers.packed_parameter import PackedParameter, PackedWeight, weight_parameter
 from corefw.models.layers.parameter import Parameter, Piece
-from corefw.models.layers.product import ProductLayer
+from corefw.models.layers.product import ProductLayer, WeightLayer
 from corefw.models.layers.sharding import split_padded
 
 __all__ = ["ParallelLMHead", "VocabParallelEmbedding"]
 
 
-class VocabParallelEmbedding(nn.Module):
+class VocabParallelEmbedding(WeightLayer):
     """Token id → vector; a rank looks up its own ids and the others add theirs."""
 
     def __init__(self, vocab_size: int, width: int, build: BuildContext) -> None:
         super().__init__()
         self._split = split_padded(vocab_size, build.tp)
-        self.weight = Parameter({"": Piece((vocab_size, width), 0, self._split)}, build)
+        self.weight = weight_parameter({"": Piece((vocab_size, width), 0, self._split)}, build)
+        self._shape: dict[str, Any] = {"num_embeddings": self._split.padded_size, "width": width}
+        self._binder, self._dtype = build.binder, build.dtype
         self._embedding = build.binder.bind("embedding")
         self._tp = build.tp
+
+    def prepare_weight(self) -> None:
+        """Look ids up in blocks, if the weight is in blocks."""
+        weight = self.weight
+        if not isinstance(weight, PackedParameter):
+            return
+        settled = weight.settled()
+        if isinstance(settled, PackedWeight):
+            kernel = self._binder.bind("quantized_embedding", layout=settled.layout, **self._shape)
+            layout, width, dtype = settled.layout, self._shape["width"], self._dtype
+            self._embedding = lambda ids, weight: kernel(ids, weight, layout, width, dtype)
+            settled = settled.prepare("quantized_embedding", self._binder, self._shape)
+        self._replace_weight(settled)
 
     def forward(self, ids_T: torch.Tensor) -> torch.Tensor:
         """[T] → [T, E]."""
@@ -59,7 +76,9 @@ class ParallelLMHead(ProductLayer):
     ) -> None:
         super().__init__()
         split = split_padded(vocab_size, build.tp)
-        self._bind(tied.weight if tied else Parameter({"": Piece((vocab_size, width), 0, split)}, build), build)
+        weight = tied.weight if tied else weight_parameter({"": Piece((vocab_size, width), 0, split)}, build)
+        assert isinstance(weight, Parameter), "layers are built before weights are prepared"
+        self._bind(weight, build)
         self._tp = build.tp
         self._vocab_size = vocab_size
         self._soft_cap = soft_cap

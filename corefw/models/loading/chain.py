@@ -55,6 +55,11 @@ class LoadingChain:
     def __bool__(self) -> bool:
         return bool(self._filters or self._transforms)
 
+    @property
+    def transforms(self) -> bool:
+        """Whether a plugin changes tensors, not only leaves some out."""
+        return bool(self._transforms)
+
     def links(self, source: str) -> str:
         """The chain in words, in its order."""
         steps = [

@@ -58,6 +58,8 @@ def read_gguf_info(file: GGUFFile, files: ModelFiles, loader: str) -> ModelInfo:
         eos_ids=eos_ids,
         bos_id=bos_id,
         generation_config=_sampling_defaults(file),
+        quantization="gguf" if (types := _block_types(file)) else None,
+        block_types=types,
     )
 
 
@@ -144,6 +146,11 @@ def _checkpoint_dtype(file: GGUFFile) -> str:
             return "block"
         elements[info.type.name] += info.num_elements
     return _DTYPE_NAMES[elements.most_common(1)[0][0]]
+
+
+def _block_types(file: GGUFFile) -> tuple[str, ...]:
+    matrices = [info for info in file.tensors.values() if info.type.is_block and len(info.shape) == 2]
+    return tuple(name for name, _ in Counter(info.type.name for info in matrices).most_common())
 
 
 def _sampling_defaults(file: GGUFFile) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from corefw.plugin_system.selection import select
 if TYPE_CHECKING:
     import torch
 
+    from corefw.interfaces.graphs import GraphCapture
+
 __all__ = ["AskingBinder", "OpBinder"]
 
 assert definitions.LINEAR  # importing the definitions registers them
@@ -45,65 +47,90 @@ class OpBinder:
         """What was chosen so far, one entry an op and shape."""
         return tuple(self._selections.values())
 
-    def bind(self, op: str, *, mode: Literal["eager", "traced"] = "eager", **shape: int) -> Callable[..., Any]:
+    def graph_captures(self) -> tuple[GraphCapture, ...]:
+        """What the providers offer for recording steps, in the order in which they are asked."""
+        captures = (provider.graph_capture() for provider in self._providers)
+        return tuple(capture for capture in captures if capture is not None)
+
+    def bind(
+        self, op: str, *, mode: Literal["eager", "traced"] = "eager", layout: str = "", **shape: int
+    ) -> Callable[..., Any]:
         """The callable for an op.
 
         Args:
             op: its name.
             mode: ``eager`` gives the kernel itself, ``traced`` its torch.library face.
+            layout: of a weight in blocks; see ``OpRequest``.
             shape: sizes fixed at build.
 
         Raises:
             ConfigError: no provider has a kernel; names each reason.
             PluginError: the op is unknown, or the kernel's parameters don't fit.
         """
-        key = _key(op, shape)
+        key = _key(op, layout, shape)
         if (key, mode) not in self._bound:
-            self._bound[key, mode] = self._resolve(get_op(op), mode, key, shape)
+            self._bound[key, mode] = self._resolve(get_op(op), mode, key, self._request(op, layout, shape))
         return self._bound[key, mode]
 
-    def prepare_weight(self, op: str, weight: torch.Tensor, **shape: int) -> torch.Tensor:
+    def candidates(self, op: str, layout: str = "") -> Selection:
+        """Who would compute an op with weights of such blocks, whatever their sizes.
+
+        Raises:
+            ConfigError: nobody; names each reason.
+        """
+        request = self._request(op, layout, {})
+        return select(_title(request), [(p.name, _asking(p, request)) for p in self._providers])
+
+    def provider_of(self, op: str, *, layout: str = "", **shape: int) -> str:
+        """Whose kernel was bound."""
+        return self._chosen[_key(op, layout, shape)][0].name
+
+    def prepare_weight(self, op: str, weight: torch.Tensor, *, layout: str = "", **shape: int) -> torch.Tensor:
         """The weight as the kernel that was bound for this op and shape likes it best; see ``OpProvider``."""
-        provider, request = self._chosen[_key(op, shape)]
+        provider, request = self._chosen[_key(op, layout, shape)]
         return provider.prepare_weight(request, weight)
 
-    def _resolve(self, op: Op, mode: str, key: tuple[object, ...], shape: dict[str, int]) -> Callable[..., Any]:
-        provider, request = self._choose(op, key, shape)
-        kernel = fit_kernel(op.name, op.parameters, provider.kernel(request))
-        return traced_face(op, request, provider.name, kernel) if mode == "traced" else kernel
-
-    def _choose(self, op: Op, key: tuple[object, ...], shape: dict[str, int]) -> tuple[OpProvider, OpRequest]:
-        request = OpRequest(
-            op=op.name,
+    def _request(self, op: str, layout: str, shape: dict[str, int]) -> OpRequest:
+        return OpRequest(
+            op=op,
             device_type=self._device_type,
             dtype=self._dtype,
             batch_invariant=self._batch_invariant,
             shape=shape,
+            layout=layout,
         )
-        selection = select(_title(op.name, shape), [(p.name, _asking(p, request)) for p in self._providers])
+
+    def _resolve(self, op: Op, mode: str, key: tuple[object, ...], request: OpRequest) -> Callable[..., Any]:
+        provider = self._choose(key, request)
+        kernel = fit_kernel(op.name, op.parameters, provider.kernel(request))
+        return traced_face(op, request, provider.name, kernel) if mode == "traced" else kernel
+
+    def _choose(self, key: tuple[object, ...], request: OpRequest) -> OpProvider:
+        selection = select(_title(request), [(p.name, _asking(p, request)) for p in self._providers])
         self._selections[key] = selection
         provider = next(p for p in self._providers if p.name == selection.chosen)
         self._chosen[key] = provider, request
-        return provider, request
+        return provider
 
 
 class AskingBinder(OpBinder):
     """Asks the providers, and makes no kernel: for saying what would be chosen where the device may not be."""
 
-    def _resolve(self, op: Op, mode: str, key: tuple[object, ...], shape: dict[str, int]) -> Callable[..., Any]:
+    def _resolve(self, op: Op, mode: str, key: tuple[object, ...], request: OpRequest) -> Callable[..., Any]:
         del mode
-        self._choose(op, key, shape)
+        self._choose(key, request)
         return op.fake
 
 
-def _key(op: str, shape: dict[str, int]) -> tuple[object, ...]:
-    return (op, *sorted(shape.items()))
+def _key(op: str, layout: str, shape: dict[str, int]) -> tuple[object, ...]:
+    return (op, layout, *sorted(shape.items()))
 
 
 def _asking(provider: OpProvider, request: OpRequest) -> Callable[[], str | None]:
     return lambda: provider.supports(request)
 
 
-def _title(op: str, shape: dict[str, int]) -> str:
-    sizes = ", ".join(f"{name}={size}" for name, size in shape.items())
-    return f"op {op}" + (f" ({sizes})" if sizes else "")
+def _title(request: OpRequest) -> str:
+    sizes = [f"{name}={size}" for name, size in request.shape.items()]
+    details = ", ".join([*sizes, *([request.layout] if request.layout else [])])
+    return f"op {request.op}" + (f" ({details})" if details else "")

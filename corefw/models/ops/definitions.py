@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from corefw.models.loading.gguf_blocks import dequantise
+from corefw.models.ops.block_layout import parse_layout
 from corefw.models.ops.schema import Op, register_op
 
 __all__ = [
@@ -17,6 +19,8 @@ __all__ = [
     "EMBEDDING",
     "GELU_TANH_AND_MUL",
     "LINEAR",
+    "QUANTIZED_EMBEDDING",
+    "QUANTIZED_LINEAR",
     "RMS_NORM",
     "RMS_NORM_PLUS_ONE",
     "ROTARY_EMBEDDING",
@@ -33,6 +37,42 @@ def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None)
 def linear_fake(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     del bias
     return input.new_empty((input.shape[0], weight.shape[0]))
+
+
+def _dequantised(weight: torch.Tensor, layout: str, in_features: int) -> torch.Tensor:
+    """Bytes of blocks, flat → [O, E] float32."""
+    rows = []
+    for segment in parse_layout(layout):
+        num_bytes = segment.num_rows * in_features // segment.type.block_elements * segment.type.block_bytes
+        part, weight = weight[:num_bytes], weight[num_bytes:]
+        rows.append(torch.from_numpy(dequantise(part.numpy(), segment.type)).view(-1, in_features))
+    return torch.cat(rows)
+
+
+def quantized_linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, layout: str) -> torch.Tensor:
+    """input [T, E], weight: bytes of [O, E] in blocks as ``layout`` says, bias [O] → [T, O]."""
+    return F.linear(input, _dequantised(weight, layout, input.shape[-1]).to(input.dtype), bias)
+
+
+def quantized_linear_fake(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, layout: str
+) -> torch.Tensor:
+    del weight, bias
+    return input.new_empty((input.shape[0], sum(segment.num_rows for segment in parse_layout(layout))))
+
+
+def quantized_embedding(
+    ids: torch.Tensor, weight: torch.Tensor, layout: str, width: int, dtype: torch.dtype
+) -> torch.Tensor:
+    """ids [T], weight: bytes of [V, E] in blocks as ``layout`` says, E is ``width`` → [T, E] in ``dtype``."""
+    return F.embedding(ids, _dequantised(weight, layout, width)).to(dtype)
+
+
+def quantized_embedding_fake(
+    ids: torch.Tensor, weight: torch.Tensor, layout: str, width: int, dtype: torch.dtype
+) -> torch.Tensor:
+    del layout
+    return torch.empty((*ids.shape, width), device=weight.device, dtype=dtype)
 
 
 def embedding(ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -143,6 +183,22 @@ def rotary_embedding_fake(
 
 LINEAR = register_op(Op("linear", "(Tensor input, Tensor weight, Tensor? bias) -> Tensor", linear, linear_fake))
 EMBEDDING = register_op(Op("embedding", "(Tensor ids, Tensor weight) -> Tensor", embedding, embedding_fake))
+QUANTIZED_LINEAR = register_op(
+    Op(
+        "quantized_linear",
+        "(Tensor input, Tensor weight, Tensor? bias, str layout) -> Tensor",
+        quantized_linear,
+        quantized_linear_fake,
+    )
+)
+QUANTIZED_EMBEDDING = register_op(
+    Op(
+        "quantized_embedding",
+        "(Tensor ids, Tensor weight, str layout, int width, ScalarType dtype) -> Tensor",
+        quantized_embedding,
+        quantized_embedding_fake,
+    )
+)
 RMS_NORM = register_op(Op("rms_norm", "(Tensor input, Tensor weight, float eps) -> Tensor", rms_norm, rms_norm_fake))
 ADD_RMS_NORM = register_op(
     Op(

@@ -41,4 +41,5 @@ def _face_name(request: OpRequest, provider: str) -> str:
     if request.batch_invariant:
         parts.append("invariant")
     parts += [f"{key}{value}" for key, value in sorted(request.shape.items())]
+    parts += [request.layout] if request.layout else []
     return re.sub(r"\W", "_", "_".join(parts))

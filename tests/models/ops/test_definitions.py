@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from corefw.builtins.ops.torch_ops import TorchOps
 from corefw.interfaces.op_provider import OpRequest
+from corefw.models.layers.block_quantizers import quantised_4_bits, quantised_8_bits
 from corefw.models.ops.schema import get_op, op_names
 
 sizes = st.integers(1, 9)
@@ -52,6 +53,22 @@ def rotary_case(draw: Any) -> tuple[Any, ...]:
     return query, key, torch.randint(0, 12, (tokens,)), torch.randn(12, 2 * half), size
 
 
+def blocks_case(draw: Any) -> tuple[int, torch.Tensor, str]:
+    width, four, eight = 32 * draw(st.integers(1, 3)), draw(sizes), draw(sizes)
+    parts = quantised_4_bits(torch.randn(four, width)), quantised_8_bits(torch.randn(eight, width))
+    return width, torch.cat([part.rows.flatten() for part in parts]), f"Q4_1:{four}+Q8_0:{eight}"
+
+
+def quantized_linear_case(draw: Any) -> tuple[Any, ...]:
+    width, weight, layout = blocks_case(draw)
+    return torch.randn(draw(st.integers(0, 9)), width), weight, None, layout
+
+
+def quantized_embedding_case(draw: Any) -> tuple[Any, ...]:
+    width, weight, layout = blocks_case(draw)
+    return torch.randint(0, 2, (draw(st.integers(0, 9)),)), weight, layout, width, torch.bfloat16
+
+
 CASES: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "linear": linear_case,
     "embedding": embedding_case,
@@ -63,6 +80,8 @@ CASES: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "gelu_tanh_and_mul": gated_case,
     "soft_cap": cap_case,
     "rotary_embedding": rotary_case,
+    "quantized_linear": quantized_linear_case,
+    "quantized_embedding": quantized_embedding_case,
 }
 
 
@@ -72,12 +91,11 @@ def outputs(result: Any) -> tuple[torch.Tensor, ...]:
 
 def kernels(name: str) -> list[Callable[..., Any]]:
     shape = {"in_features": 5, "out_features": 3}
-    return [get_op(name).reference] + [
-        TorchOps().kernel(
-            OpRequest(op=name, device_type="cpu", dtype="float32", batch_invariant=invariant, shape=shape)
-        )
+    requests = [
+        OpRequest(op=name, device_type="cpu", dtype="float32", batch_invariant=invariant, shape=shape)
         for invariant in (True, False)
     ]
+    return [get_op(name).reference] + [TorchOps().kernel(r) for r in requests if TorchOps().supports(r) is None]
 
 
 def test_every_op_has_a_case_here() -> None:

@@ -17,9 +17,10 @@ from corefw.builtins.model_sources.gguf_file import GGUFFile
 from corefw.builtins.model_sources.local import LocalDirectory
 from corefw.builtins.ops.torch_ops import TorchOps
 from corefw.builtins.platforms.cpu import CpuPlatform
+from corefw.builtins.quantization.gguf import GGUFBlocks
 from corefw.builtins.schedulers.fcfs import FirstComeFirstServed
 from corefw.builtins.schedulers.priority import Priority
-from corefw.config.model_info import ModelFiles
+from corefw.config.model_info import ModelFiles, ModelInfo
 from corefw.engine.scheduler.scheduler import DefaultScheduler
 from corefw.interfaces.kv_cache import SlidingWindowSpec
 from corefw.models.llama import LlamaForCausalLM
@@ -27,6 +28,7 @@ from corefw.plugin_system.groups import GROUPS
 from corefw.sdk.devices import DeviceIds
 from corefw.testing.attention_suite import AttentionBackendSuite
 from corefw.testing.executor_suite import ExecutorSuite
+from corefw.testing.configs import fake_model_info
 from corefw.testing.kv_cache_spec_suite import KVCacheSpecSuite
 from corefw.testing.model_loader_suite import ModelLoaderSuite
 from corefw.testing.model_source_suite import ModelSourceSuite
@@ -35,6 +37,7 @@ from corefw.testing.op_provider_suite import OpProviderSuite
 from corefw.testing.platform_suite import PlatformSuite
 from corefw.testing.scheduler_suite import SchedulerSuite, SchedulingDecisionSuite
 from corefw.testing.suites import SUITES, suite_of
+from corefw.testing.quantization_suite import QuantizationMethodSuite
 from corefw.testing.tiny_models import write_tiny_llama
 from tests.models.loading.tiny_gguf import llama_arrays, write_llama
 
@@ -69,6 +72,13 @@ class TestTorchOps(OpProviderSuite):
 
 @pytest.mark.slow
 class TestMpExecutor(ExecutorSuite):
+class TestGGUFBlocks(QuantizationMethodSuite):
+    plugin = GGUFBlocks
+
+    def model_info(self) -> ModelInfo:
+        return fake_model_info(quantization="gguf", block_types=("Q4_1", "Q8_0"))
+
+
     plugin = MpExecutor
 
 

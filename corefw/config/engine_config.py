@@ -26,6 +26,7 @@ from corefw.observability.metrics_catalog import METRICS_NAMES
 
 __all__ = [
     "DTYPES",
+    "GRAPH_MODES",
     "HASH_ALGORITHMS",
     "KV_DTYPES",
     "LOGPROBS_MODES",
@@ -53,6 +54,7 @@ KV_DTYPES = (*DTYPES, "int8")
 HASH_ALGORITHMS = ("sha256", "xxhash")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOG_FORMATS = ("text", "json")
+GRAPH_MODES = ("auto", "none", "piecewise", "full", "full_decode_only", "full_and_piecewise")
 _WEEK_S = 7 * 24 * 3600
 _BODIES_AT_ONCE = 64
 
@@ -68,13 +70,13 @@ class ModelConfig(Section):
         unique=True,
     )
     dtype: str = option("auto", "arithmetic of the weights and activations", choices=DTYPES)
-    max_model_len: int | None = option(
-        None, "longest context in tokens; default: what the model declares and memory holds", low=1, high=2**31
     quantization: str | None = option(
         None,
         "quantization method by name (gguf: the file's own blocks), or none for plain weights; default: what the files "
         "are made for, where --dtype is auto and kernels compute it",
     )
+    max_model_len: int | None = option(
+        None, "longest context in tokens; default: what the model declares and memory holds", low=1, high=2**31
     )
     tokenizer: str | None = option(None, "directory or tokenizer.json to use instead of the model's own tokenizer")
     model_impl: str = option(
@@ -208,6 +210,42 @@ class CompilationConfig(Section):
     """Optimisation level and what follows from it."""
 
     attention_backend: str | None = option(None, "attention backend by name; default: the platform's order")
+    enforce_eager: bool = option(False, "compute every step anew instead of replaying recorded ones")
+    graph_mode: str = option(
+        "auto",
+        "which steps are recorded and replayed (vLLM's cudagraph_mode): those in which every request has one token "
+        "(decode) or all, whole (full) or in pieces between attention; auto: what suits the device",
+        choices=GRAPH_MODES,
+    )
+    graph_capture_sizes: str | None = option(
+        None, "numbers of tokens to record steps of, separated by commas; what lies between is padded"
+    )
+    max_graph_capture_size: int | None = option(
+        None, "tokens of the largest step to record; default: as --max-num-seqs, 512 at most", low=1, high=2**20
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        sizes = self.capture_sizes or ()
+        if sizes and self.max_graph_capture_size not in (None, max(sizes)):
+            raise ConfigError(
+                f"--max-graph-capture-size {self.max_graph_capture_size} and --graph-capture-sizes up to {max(sizes)} "
+                "are two; give one"
+            )
+        if self.enforce_eager and self.graph_mode not in ("auto", "none"):
+            raise ConfigError(f"--enforce-eager replays nothing, --graph-mode {self.graph_mode} does; give one")
+
+    @property
+    def capture_sizes(self) -> tuple[int, ...] | None:
+        """The sizes asked for, rising; None: the defaults."""
+        if self.graph_capture_sizes is None:
+            return None
+        parts = [part.strip() for part in self.graph_capture_sizes.split(",")]
+        if not all(part.isdecimal() and 0 < int(part) <= 2**20 for part in parts):
+            raise ConfigError(
+                f"--graph-capture-sizes takes numbers of tokens like 1,2,4,8, got {self.graph_capture_sizes[:40]!r}"
+            )
+        return tuple(sorted({int(part) for part in parts}))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -357,6 +395,7 @@ class EngineConfig:
         tokenizer_size: ids that the tokenizer knows; the embedding may have more rows, which are never sampled. None:
             as many as the embedding has rows.
         model_implementation: ``native``, or the name of the plugin that computes the model.
+        quantization: name of the quantisation method that layers hold their weights by; None where they are plain.
         decisions: (what, chosen, why), in the order taken; printed at start.
         plugin_settings: plugins' own sections, by plugin, as plain data.
         fingerprint: of what determines KV contents and compiled code (see ``corefw.config.fingerprint``).
@@ -375,6 +414,7 @@ class EngineConfig:
     platform: str
     kv_transfer: KVTransferConfig = field(default_factory=KVTransferConfig)
     model_implementation: str = "native"
+    quantization: str | None = None
     tokenizer_size: int | None = None
     decisions: tuple[tuple[str, str, str], ...] = ()
     plugin_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -395,11 +435,9 @@ class EngineConfig:
     @property
     def max_in_flight_tokens(self) -> int:
         """Tokens of all those steps at most."""
-        quantization: name of the quantisation method that layers hold their weights by; None where they are plain.
         return self.max_batches_in_flight * self.scheduler.max_num_batched_tokens
 
     @property
     def num_token_ids(self) -> int:
         """Ids that may be in a prompt or an output: of the tokenizer and of the embedding, the fewer."""
         return min(self.tokenizer_size or self.model_info.vocab_size, self.model_info.vocab_size)
-    quantization: str | None = None

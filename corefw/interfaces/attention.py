@@ -195,6 +195,15 @@ class MetadataBuilder(ABC):
     def build(self, batch: AttentionBatch) -> AttentionMetadata:
         """Metadata of one step, valid until the next call."""
 
+    def build_for_capture(self, batch: AttentionBatch) -> AttentionMetadata:
+        """Metadata of a step that is recorded; called where ``GraphSupport`` allows it.
+
+        What the kernels read of it must lie where ``build`` writes that of later batches with as many rows: a replay
+        reads what the last ``build`` wrote, and no Python runs. In such batches there may be padding: tokens without a
+        slot at the end; requests without tokens, with a length of 0, that have the null block; a table in full width.
+        """
+        return self.build(batch)
+
 
 class AttentionImpl(ABC):
     """One layer's kernels."""

@@ -60,6 +60,7 @@ class Communicator(ABC):
 
     name: ClassVar[str]
     api_version: ClassVar[int] = 1
+    can_be_recorded: ClassVar[bool] = False  # whether its operations may be in a step that is recorded and replayed
 
     @classmethod
     @abstractmethod

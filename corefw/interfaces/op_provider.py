@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     import torch
 
+    from corefw.interfaces.graphs import GraphCapture
+
 __all__ = ["OpProvider", "OpRequest"]
 
 
@@ -23,20 +25,20 @@ class OpRequest:
         dtype: name of the activations' dtype.
         batch_invariant: results must not depend on the batch (always so in float32).
         shape: sizes fixed at build (``in_features``, ``out_features`` …).
-    """
-
         layout: of the weight of ``quantized_linear`` and ``quantized_embedding``: block types and their rows, from top
             to bottom, as in ``Q4_K:1024+Q6_K:256``; without rows, and without ``shape``, where only the type is asked
             for. Those kernels get nothing but what ``prepare_weight`` made; a provider with both makes the same for
             both.
+    """
+
     op: str
     device_type: str
     dtype: str
     batch_invariant: bool
     shape: Mapping[str, int]
-
-
     layout: str = ""
+
+
 class OpProvider(ABC):
     """Supplies kernels (group ``corefw.op_providers``). Asked in order of ``rank``, largest first.
 
@@ -70,3 +72,7 @@ class OpProvider(ABC):
         """
         del request
         return weight
+
+    def graph_capture(self) -> GraphCapture | None:
+        """What records steps made of this provider's kernels, for platforms that adopt it. Default: nothing does."""
+        return None

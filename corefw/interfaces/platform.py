@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from corefw.config.device_ids import DeviceIds
     from corefw.config.model_info import ModelInfo
+    from corefw.interfaces.graphs import GraphCapture
     from corefw.interfaces.selection import Selection
 
 __all__ = ["DeviceDescription", "DeviceRuntime", "Platform", "Proposal"]
@@ -142,6 +143,15 @@ class DeviceRuntime(ABC):
             what was done and why, for the report; None where there is nothing to say.
         """
         del tensors
+        return None
+
+    def graph_capture(self, offered: Sequence[GraphCapture]) -> GraphCapture | None:
+        """What records steps on this device; None (the default) where nothing does.
+
+        Args:
+            offered: by op providers, largest rank first; a platform without one of its own may adopt the first.
+        """
+        del offered
         return None
 
     @abstractmethod

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.interfaces.kv_cache import KVCacheSpec
     from corefw.interfaces.platform import DeviceRuntime
+    from corefw.runtime.graphs.choice import GraphChoice
 
-__all__ = ["available_kv_bytes"]
+__all__ = ["available_kv_bytes", "recording_bytes"]
 
 
 def available_kv_bytes(
@@ -27,13 +28,22 @@ def available_kv_bytes(
     model: RunnableModel,
     sampler: Sampler,
     specs: Iterable[KVCacheSpec],
+    reserved_bytes: int = 0,
 ) -> int:
     """Exactly what the user set; else the platform's share of what the largest step leaves free, as far as it's of use.
+
+    Args:
+        config: the engine's.
+        runtime: the device's.
+        model: with its weights.
+        sampler: what takes its logits.
+        specs: one a layer.
+        reserved_bytes: what recorded steps will take.
 
     Raises:
         ConfigError: what the user set doesn't fit.
     """
-    headroom = _headroom_bytes(config, runtime, model, sampler)
+    headroom = max(0, _headroom_bytes(config, runtime, model, sampler) - reserved_bytes)
     wanted = config.cache.kv_cache_memory
     if wanted is None:
         return min(runtime.cache_budget_bytes(headroom), _useful_bytes(config, specs))
@@ -43,6 +53,19 @@ def available_kv_bytes(
             f"beside the weights and the largest step; set at most that, or a smaller --max-num-batched-tokens"
         )
     return wanted
+
+
+def recording_bytes(choice: GraphChoice, runtime: DeviceRuntime, model: RunnableModel, max_model_len: int) -> int:
+    """What to set aside for recorded steps: as the recorder says, by what the largest of them takes."""
+    dispatcher = choice.dispatcher
+    num_tokens = dispatcher.sizes[-1]
+    runtime.reset_peak_memory()
+    before = runtime.peak_memory_bytes()
+    num_rows = min(num_tokens, dispatcher.max_num_seqs)
+    dummy_run(model, runtime.device, num_tokens=num_tokens, num_rows=num_rows, max_position=max_model_len)
+    runtime.synchronize()
+    step_bytes = max(0, runtime.peak_memory_bytes() - before)
+    return choice.capture.reserve_bytes(step_bytes, sum(1 for _ in dispatcher.all()))
 
 
 def _useful_bytes(config: EngineConfig, specs: Iterable[KVCacheSpec]) -> int:

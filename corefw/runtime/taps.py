@@ -10,6 +10,7 @@ from corefw.errors import ConfigError, PluginError
 from corefw.interfaces.hooks.model import GRAPH_KINDS, ModelTaps, corefw_model_taps
 from corefw.models.taps import UnknownTapPoint
 from corefw.plugin_system.observers import ObserverCalls
+from corefw.runtime.graphs.descriptor import GraphMode
 from corefw.runtime.model_runner.step_observers import Watcher
 
 if TYPE_CHECKING:
@@ -75,14 +76,24 @@ class WantedTaps:
                     )
                 built[point].observers.append(partial(watcher.show, point))
 
+    def obstacles(self) -> list[tuple[str, frozenset[GraphMode]]]:
+        """The graphs that points would break, and why."""
+        kinds = {"full": GraphMode.FULL, "piecewise": GraphMode.PIECEWISE}
+        return [
+            (
+                f"plugin {watcher.observer.owner} taps the model",
+                frozenset(kinds[kind] for kind in watcher.observer.value.breaks),
+            )
+            for watcher in self.watchers
+            if watcher.observer.value.breaks
+        ]
+
     def decisions(self) -> tuple[tuple[str, str, str], ...]:
         """What was tapped by whom, and which graphs that would break."""
         lines = []
         for watcher, points in self._points:
             broken = " and ".join(sorted(watcher.observer.value.breaks)) or "no"
-            why = (
-                f"wanted by plugin {watcher.observer.owner}; graphs: none captured here, they would break {broken} ones"
-            )
+            why = f"wanted by plugin {watcher.observer.owner}; they break {broken} graphs"
             lines.append(("tap points", _ranges(points), why))
         return tuple(lines)
 

@@ -9,6 +9,7 @@ import msgspec
 
 from corefw.errors import EngineError
 from corefw.interfaces.executor import WorkerReport
+from corefw.interfaces.graphs import GraphCapture
 from corefw.interfaces.kv_cache import SlidingWindowSpec
 from corefw.models.build import build_model, make_build_context, tensors_of
 from corefw.models.layers.context import Stage
@@ -17,12 +18,16 @@ from corefw.observability.logging import set_log_level
 from corefw.plugin_system.calls import PluginCalls
 from corefw.plugin_system.events import EventQueue
 from corefw.plugin_system.groups import Process
+from corefw.plugin_system.making import made_by_plugin, whose
 from corefw.runtime.block_size import choose_block_size
 from corefw.runtime.device import make_device_runtime
 from corefw.runtime.distributed.groups import RankGroups
+from corefw.runtime.graphs.choice import choose_graphs
+from corefw.runtime.graphs.descriptor import GraphMode
+from corefw.runtime.graphs.recorded_steps import RecordedSteps
 from corefw.runtime.kv_pages import KVPages
 from corefw.runtime.kv_transfer.steps import make_transfer_steps
-from corefw.runtime.memory import available_kv_bytes
+from corefw.runtime.memory import available_kv_bytes, recording_bytes
 from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAssembly
 from corefw.runtime.model_runner.batch_state import BatchState
 from corefw.runtime.model_runner.execution import Execution, RunnableModel, dummy_run
@@ -45,7 +50,7 @@ if TYPE_CHECKING:
     from corefw.config.runtime_plan import RuntimePlan
     from corefw.interfaces.attention import AttentionBackend
     from corefw.interfaces.kv_cache import KVCacheSpec
-    from corefw.interfaces.platform import DeviceRuntime
+    from corefw.interfaces.platform import DeviceRuntime, Platform
     from corefw.messages.outputs import ModelRunnerOutput
     from corefw.messages.request import PlainDict
     from corefw.messages.scheduling import SchedulerOutput
@@ -53,6 +58,8 @@ if TYPE_CHECKING:
     from corefw.plugin_system.manager import PluginManager
 
 __all__ = ["Worker"]
+
+_MAX_RECORDING_S = 60.0
 
 
 class Worker:
@@ -90,9 +97,19 @@ class Worker:
         model = _build(config, taps.built_into(build), plugins, taps)
         settled = self._runtime.settle_weights(tensors_of(model))
         self._model = cast(RunnableModel, model)
+        offered = build.binder.graph_captures()
+        capture = made_by_plugin(
+            whose(plugins, "platform_plugins", config.platform),
+            (GraphCapture, type(None)),
+            self._runtime.graph_capture,
+            offered,
+        )
+        self._graphs, recorded = choose_graphs(
+            config, capture, build.attention_backend, (*taps.obstacles(), *_collectives(config, plugins))
+        )
         check_accepts_embeds(self._model, config)
         self._backend: type[AttentionBackend] = build.attention_backend
-        chosen = (*selections, *build.binder.selections, *(() if settled is None else (settled,)))
+        chosen = (*selections, *build.binder.selections, *(() if settled is None else (settled,)), recorded)
         for item in chosen:
             plugins.record(item)
         self._decisions = tuple((item.what, item.chosen, item.why) for item in chosen) + taps.decisions()
@@ -102,6 +119,7 @@ class Worker:
         processors = make_processors(config, plugins, self._vocab_size) if stage.is_last else ()
         self._processors = RequestProcessors(processors)
         self._specs: dict[str, KVCacheSpec] = {}
+        self._reserved_bytes = 0
         self._runner: ModelRunner | None = None
         self._watchers = [*worker_observers(config, plugins), *taps.watchers] if stage.is_last else []
         self._calls = PluginCalls.collect(config, plugins, Process.WORKER)
@@ -122,7 +140,11 @@ class Worker:
         block_size = choose_block_size(self._config.cache.block_size, [self._backend])
         specs = {layer.spec.name: layer.kv_cache_spec(block_size) for layer in self._model.attention_layers}
         self._specs = specs
-        available = available_kv_bytes(self._config, self._runtime, self._model, self._sampler, specs.values())
+        if self._graphs is not None:
+            self._reserved_bytes = recording_bytes(self._graphs, self._runtime, self._model, self._config.max_model_len)
+        available = available_kv_bytes(
+            self._config, self._runtime, self._model, self._sampler, specs.values(), self._reserved_bytes
+        )
         return WorkerReport(
             kv_cache_specs=specs,
             available_kv_bytes=available,
@@ -148,22 +170,24 @@ class Worker:
         for name, view in pages.views(self._backend).items():
             layers[name].bind_pages(view)
         scheduler = self._config.scheduler
+        preparation = InputPreparation(
+            self._runtime.device,
+            max_num_tokens=scheduler.max_num_batched_tokens,
+            max_num_seqs=scheduler.max_num_seqs,
+            max_model_len=plan.max_model_len,
+            groups=layouts,
+        )
+        assembly = AttentionMetadataAssembly(
+            self._backend,
+            [[layer.spec for layer in group] for group in groups],
+            [layout.block_size for layout in layouts],
+            scheduler.max_num_seqs,
+        )
         self._runner = ModelRunner(
             batch=BatchState(scheduler.max_num_seqs, len(groups)),
             pages=pages,
-            preparation=InputPreparation(
-                self._runtime.device,
-                max_num_tokens=scheduler.max_num_batched_tokens,
-                max_num_seqs=scheduler.max_num_seqs,
-                max_model_len=plan.max_model_len,
-                groups=layouts,
-            ),
-            assembly=AttentionMetadataAssembly(
-                self._backend,
-                [[layer.spec for layer in group] for group in groups],
-                [layout.block_size for layout in layouts],
-                scheduler.max_num_seqs,
-            ),
+            preparation=preparation,
+            assembly=assembly,
             execution=Execution(self._model),
             sampling=SamplingOutput(self._sampler, self._processors),
             prompt_logprobs=PromptLogprobsCollector(self._sampler, self._vocab_size),
@@ -171,6 +195,7 @@ class Worker:
         )
         if self._stage.size > 1:
             self._runner.link = StageLink(self._groups.pipeline)
+        self._record_steps(preparation, assembly)
         warm_up(self._runner, plan, max_num_tokens=scheduler.max_num_batched_tokens)
         self._runtime.synchronize()
         self._runner.transfers = make_transfer_steps(
@@ -186,6 +211,24 @@ class Worker:
         )
         if self._watchers:
             self._runner.observers = StepObservers(self._watchers)
+
+    def _record_steps(self, preparation: InputPreparation, assembly: AttentionMetadataAssembly) -> None:
+        """Before the first step: what is recorded when it is first needed is there after warm-up, for one request."""
+        if self._graphs is None or self._runner is None:
+            return
+        world = self._groups.world
+        self._runner.recorded = RecordedSteps(
+            self._model,
+            self._graphs.capture,
+            self._graphs.dispatcher,
+            preparation,
+            assembly,
+            budget_bytes=self._reserved_bytes,
+            agree=bool
+            if self._config.parallel.tensor_parallel_size == 1
+            else lambda ok: all(world.all_gather_object(ok)),
+        )
+        self._runner.recorded.record_all(_MAX_RECORDING_S)
 
     def execute_model(self, scheduled: SchedulerOutput) -> None:
         """Start a step."""
@@ -252,6 +295,17 @@ def _build(config: EngineConfig, build: BuildContext, plugins: PluginManager, ta
         raise taps.explain(error) from error
     taps.connect(model)
     return model
+
+
+def _collectives(config: EngineConfig, plugins: PluginManager) -> list[tuple[str, frozenset[GraphMode]]]:
+    """What ranks do together in a step, where it can't be recorded."""
+    if config.parallel.tensor_parallel_size == 1:
+        return []
+    platform: type[Platform] = plugins.get("platform_plugins", config.platform)
+    name = config.parallel.communicator or platform.communicator
+    if plugins.get("communicators", name).can_be_recorded:
+        return []
+    return [(f"communicator {name} can't be recorded", frozenset({GraphMode.FULL, GraphMode.PIECEWISE}))]
 
 
 def _table_layout(spec: KVCacheSpec) -> TableLayout:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import resource
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from corefw.builtins.platforms import huge_pages
 from corefw.host import Host
 from corefw.interfaces.platform import DeviceRuntime
 from corefw.interfaces.selection import Rejected, Selection
+
+if TYPE_CHECKING:
+    from corefw.interfaces.graphs import GraphCapture
 
 __all__ = ["CpuRuntime"]
 
@@ -82,6 +86,9 @@ class CpuRuntime(DeviceRuntime):
         huge = min(huge_pages.bytes_in_use(), size)
         reason = f"{huge // 2**20} of {size // 2**20} MiB, read without waiting for address translation"
         return Selection("pages of weights", "huge", reason, (Rejected("small", "slower to read"),))
+
+    def graph_capture(self, offered: Sequence[GraphCapture]) -> GraphCapture | None:
+        return offered[0] if offered else None
 
     def synchronize(self) -> None:
         return

@@ -52,6 +52,12 @@ class Attention(nn.Module):
 
     def forward(self, query_THD: torch.Tensor, key_TKD: torch.Tensor, value_TKD: torch.Tensor) -> torch.Tensor:
         """Attend. Heads may come folded into the last dimension; the result has the query's shape."""
+        split = get_forward_context().split
+        if split is not None:
+            return split(self._attend, query_THD, key_TKD, value_TKD)
+        return self._attend(query_THD, key_TKD, value_TKD)
+
+    def _attend(self, query_THD: torch.Tensor, key_TKD: torch.Tensor, value_TKD: torch.Tensor) -> torch.Tensor:
         context = get_forward_context()
         if context.attention is None:
             return torch.zeros_like(query_THD)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     from corefw.interfaces.attention import AttentionMetadata
 
-__all__ = ["ForwardContext", "get_forward_context", "set_forward_context"]
+__all__ = ["Attend", "ForwardContext", "Splitter", "get_forward_context", "set_forward_context"]
+
+Attend = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
+Splitter = Callable[[Attend, "torch.Tensor", "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +28,13 @@ class ForwardContext:
     Attributes:
         attention: by layer name; None while memory is measured, when attention returns zeros.
         slot_mapping: by layer name, int64 [T] on the device; -1 for tokens whose KV isn't stored.
+        split: while a step is recorded in pieces: takes a layer's attention, query, key and value, and gives the result
+            that the next piece reads. Else None.
     """
 
     attention: Mapping[str, AttentionMetadata] | None
     slot_mapping: Mapping[str, torch.Tensor]
+    split: Splitter | None = None
 
 
 _current: ContextVar[ForwardContext | None] = ContextVar("corefw_forward_context", default=None)

@@ -64,6 +64,11 @@ class KVTransferSteps:
         what = f"KV connector {type(self._connector).__name__}"
         return made_by_plugin(what, (dict, type(None)), self._connector.handshake)
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the connector takes part in the layers of the step that was begun."""
+        return self._to_come is not None
+
     def settle(self) -> None:
         """Finish a step that an error cut short, so that nothing of it touches pages any more."""
         if self._to_come is not None:

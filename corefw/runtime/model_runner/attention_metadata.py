@@ -38,8 +38,13 @@ class AttentionMetadataAssembly:
             if layers
         ]
 
-    def assemble(self, inputs: StepInputs) -> ForwardContext:
-        """The step's context, valid until the next one is assembled."""
+    def assemble(self, inputs: StepInputs, *, for_capture: bool = False) -> ForwardContext:
+        """The step's context, valid until the next one is assembled.
+
+        Args:
+            inputs: the step, padded where it is recorded or replayed.
+            for_capture: the step is recorded.
+        """
         attention: dict[str, AttentionMetadata] = {}
         slots: dict[str, torch.Tensor] = {}
         for index, builder, block_size, names in self._groups:
@@ -51,6 +56,7 @@ class AttentionMetadataAssembly:
                 slot_mapping=inputs.slot_mappings[index],
                 block_size=block_size,
             )
-            attention |= dict.fromkeys(names, builder.build(batch))
+            metadata = builder.build_for_capture(batch) if for_capture else builder.build(batch)
+            attention |= dict.fromkeys(names, metadata)
             slots |= dict.fromkeys(names, inputs.slot_mappings[index])
         return ForwardContext(attention, slots)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from corefw.interfaces.kv_cache import KVCacheSpec
     from corefw.runtime.model_runner.prompt_embeds import PlacedEmbeds
 
-__all__ = ["AttentionLayer", "ExecutedForward", "Execution", "RunnableModel", "StageTensors", "dummy_run"]
+__all__ = ["AttentionLayer", "ExecutedForward", "Execution", "Forward", "RunnableModel", "StageTensors", "dummy_run"]
 
 StageTensors = dict[str, torch.Tensor]
 
@@ -54,6 +54,16 @@ class _EmbeddableModel(Protocol):
     def __call__(
         self, input_ids_T: torch.Tensor, positions_T: torch.Tensor, embeds_TE: torch.Tensor
     ) -> torch.Tensor: ...
+
+
+class Forward(Protocol):
+    """A forward pass, computed or replayed: see ``ExecutedForward``."""
+
+    given: StageTensors | None
+    hidden: torch.Tensor
+    logits: torch.Tensor | None
+
+    def compute_logits(self, hidden_RE: torch.Tensor) -> torch.Tensor: ...
 
 
 class ExecutedForward:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
 from corefw.errors import EngineError
 from corefw.messages.outputs import ModelRunnerOutput
 from corefw.messages.scheduling import SchedulerOutput
+from corefw.runtime.graphs.recorded_steps import RecordedSteps
 from corefw.runtime.kv_pages import KVPages
 from corefw.runtime.kv_transfer.steps import KVTransferSteps
 from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAssembly
 from corefw.runtime.model_runner.batch_state import BatchState
-from corefw.runtime.model_runner.execution import ExecutedForward, Execution
+from corefw.runtime.model_runner.execution import Execution, Forward
 from corefw.runtime.model_runner.input_preparation import InputPreparation, StepInputs
-from corefw.runtime.model_runner.prompt_embeds import HeldEmbeds
+from corefw.runtime.model_runner.prompt_embeds import HeldEmbeds, PlacedEmbeds
 from corefw.runtime.model_runner.prompt_logprobs import PromptLogprobsCollector
 from corefw.runtime.model_runner.sampling_output import SamplingOutput
 from corefw.runtime.model_runner.stage_link import StageLink
@@ -28,7 +30,7 @@ class _ExecutedStep:
     """Carried from ``execute_model`` to ``sample_tokens``. Without inputs: nothing was to be computed."""
 
     inputs: StepInputs | None
-    forward: ExecutedForward | None
+    forward: Forward | None
 
 
 class ModelRunner:
@@ -40,6 +42,7 @@ class ModelRunner:
         observers: plugins that watch steps; None where there are none.
         transfers: the KV connector's calls; None without one.
         link: to the neighbours of a pipeline stage; None where this process holds all layers.
+        recorded: steps that are replayed; None where nothing is recorded.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class ModelRunner:
         self.observers: StepObservers | None = None
         self.transfers: KVTransferSteps | None = None
         self.link: StageLink | None = None
+        self.recorded: RecordedSteps | None = None
         self._pages = pages
         self._preparation = preparation
         self._assembly = assembly
@@ -93,12 +97,21 @@ class ModelRunner:
         embeds = self._embeds.of_step(self.batch, inputs)
         observers = self.observers
         with nullcontext() if observers is None else observers.step(scheduled.step, self.batch, inputs):
-            context = self._assembly.assemble(inputs)
-            received = None if link is None else link.receive()
-            forward = self._execution.run(inputs, context, embeds, received)
+            forward = self._replayed(inputs, embeds) or self._computed(inputs, embeds, link)
         if link is not None:
             link.give(forward.given)
         self._executed = _ExecutedStep(inputs, forward)
+
+    def _replayed(self, inputs: StepInputs, embeds: Sequence[PlacedEmbeds]) -> Forward | None:
+        """Recordings have neither embeddings nor what the KV connector does in the layers of some steps."""
+        if self.recorded is None or embeds or (self.transfers is not None and self.transfers.is_under_way):
+            return None
+        return self.recorded.run(inputs)
+
+    def _computed(self, inputs: StepInputs, embeds: Sequence[PlacedEmbeds], link: StageLink | None) -> Forward:
+        context = self._assembly.assemble(inputs)
+        received = None if link is None else link.receive()
+        return self._execution.run(inputs, context, embeds, received)
 
     def sample_tokens(self) -> ModelRunnerOutput:
         """Finish the step executed last."""

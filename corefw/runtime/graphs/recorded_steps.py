@@ -1,0 +1,232 @@
+"""The recordings of a worker: made when they are needed or at start, replayed instead of running the model."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from corefw.errors import CorefwError
+from corefw.interfaces.graphs import CaptureRefused
+from corefw.models.layers.forward_context import ForwardContext, set_forward_context
+from corefw.observability.logging import get_logger
+from corefw.runtime.graphs.descriptor import BatchDescriptor, GraphMode
+from corefw.runtime.graphs.pieces import Boundary, Pieces
+
+if TYPE_CHECKING:
+    from corefw.interfaces.graphs import GraphCapture, Recording
+    from corefw.runtime.graphs.dispatcher import GraphDispatcher
+    from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAssembly
+    from corefw.runtime.model_runner.execution import RunnableModel
+    from corefw.runtime.model_runner.input_preparation import InputPreparation, StepInputs
+
+__all__ = ["RecordedSteps", "ReplayedForward"]
+
+_log = get_logger(__name__)
+
+Agreement = Callable[[bool], bool]
+ExtensionKey = Callable[["StepInputs"], Hashable]
+
+
+class ReplayedForward:
+    """A forward pass that was replayed; it has what ``ExecutedForward`` has, valid until the next one."""
+
+    def __init__(
+        self,
+        model: RunnableModel,
+        context: ForwardContext,
+        inputs: StepInputs,
+        outputs: Sequence[torch.Tensor],
+    ) -> None:
+        self._model = model
+        self._context = context
+        self.given: dict[str, torch.Tensor] | None = None
+        self.hidden = outputs[0][: inputs.num_tokens]
+        self.logits: torch.Tensor | None = None
+        num_sampled = len(inputs.sampled)
+        if not num_sampled:
+            return
+        if len(outputs) == 1:
+            self.logits = self.compute_logits(self.hidden[inputs.logits_indices])
+        elif num_sampled == inputs.num_tokens:
+            self.logits = outputs[1][:num_sampled]
+        else:
+            self.logits = outputs[1][inputs.logits_indices]
+
+    def compute_logits(self, hidden_RE: torch.Tensor) -> torch.Tensor:
+        """[R, E] → [R, V]."""
+        with torch.inference_mode(), set_forward_context(self._context):
+            return self._model.compute_logits(hidden_RE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """A recording, and what is computed between its pieces."""
+
+    recording: Recording
+    boundaries: Sequence[Boundary]
+
+
+class RecordedSteps:
+    """Replays what it can. Whatever can't be recorded is computed as ever, and the log says why, once a reason.
+
+    Args:
+        model: what is recorded.
+        capture: records it.
+        dispatcher: knows which batches have recordings.
+        preparation: owns the tensors that recordings read.
+        assembly: makes what attention reads.
+        budget_bytes: memory that recordings may take.
+        agree: whether all ranks could do what this one could; they do the same.
+        extension: what else the recording depends on.
+    """
+
+    def __init__(
+        self,
+        model: RunnableModel,
+        capture: GraphCapture,
+        dispatcher: GraphDispatcher,
+        preparation: InputPreparation,
+        assembly: AttentionMetadataAssembly,
+        *,
+        budget_bytes: int,
+        agree: Agreement = bool,
+        extension: ExtensionKey | None = None,
+    ) -> None:
+        self._model = model
+        self._capture = capture
+        self._dispatcher = dispatcher
+        self._preparation = preparation
+        self._assembly = assembly
+        self._left_bytes = budget_bytes
+        self._agree = agree
+        self._extension = extension
+        self._pieces = Pieces()
+        self._recorded: dict[BatchDescriptor, _Recorded | None] = {}
+        self._told: set[str] = set()
+        self.num_replays = 0
+
+    @property
+    def descriptors(self) -> list[BatchDescriptor]:
+        """What has been recorded."""
+        return [descriptor for descriptor, recorded in self._recorded.items() if recorded is not None]
+
+    def run(self, inputs: StepInputs) -> ReplayedForward | None:
+        """Replay a step; None: it must be computed."""
+        key = None if self._extension is None else self._extension(inputs)
+        descriptor = self._dispatcher.choose(inputs.num_tokens, len(inputs.rows), key)
+        while descriptor is not None:
+            if descriptor not in self._recorded and (self._capture.is_cheap or key is not None):  # no key is foreseen
+                self._record(descriptor, self._padded(inputs, descriptor))
+            recorded = self._recorded.get(descriptor)
+            if recorded is not None:
+                return self._replay(recorded, descriptor, inputs)
+            descriptor = _smaller(descriptor)
+        return None
+
+    def record_all(self, limit_s: float) -> None:
+        """Record every kind of step ahead, in a while at most; then what is left is computed as ever.
+
+        Nothing is done where recordings are made when they are first needed.
+        """
+        if self._capture.is_cheap:
+            return
+        end = time.monotonic() + limit_s
+        for descriptor in self._dispatcher.all():
+            if not self._agree(time.monotonic() < end):
+                self._tell(f"recording steps took more than {limit_s:g} s, so smaller ones aren't recorded")
+                return
+            wanted: BatchDescriptor | None = descriptor
+            while wanted is not None and wanted not in self._recorded:
+                self._record(wanted, self._preparation.blank(wanted.num_tokens, wanted.num_requests))
+                wanted = None if self._recorded[wanted] is not None else _smaller(wanted)
+
+    def _padded(self, inputs: StepInputs, descriptor: BatchDescriptor) -> StepInputs:
+        num_requests = descriptor.num_requests or len(inputs.rows)
+        return self._preparation.padded(inputs, descriptor.num_tokens, num_requests)
+
+    def _replay(self, recorded: _Recorded, descriptor: BatchDescriptor, inputs: StepInputs) -> ReplayedForward:
+        self.num_replays += 1
+        recording = recorded.recording
+        with torch.inference_mode():
+            if descriptor.mode is GraphMode.FULL:
+                context = self._assembly.assemble(self._padded(inputs, descriptor))
+                recording.replay()
+            else:
+                context = self._assembly.assemble(inputs)
+                with set_forward_context(context):
+                    for piece, boundary in enumerate(recorded.boundaries):
+                        recording.replay(piece)
+                        boundary.compute(inputs.num_tokens)
+                recording.replay(len(recorded.boundaries))
+            return ReplayedForward(self._model, context, inputs, recording.outputs)
+
+    def _record(self, descriptor: BatchDescriptor, padded: StepInputs) -> None:
+        """Make a recording, or note that it can't be made."""
+        recorded, reason = None, "another rank can't record it"
+        if self._left_bytes <= 0:
+            reason = "the memory set aside for recordings is used up"
+        else:
+            try:
+                recorded = self._recording(descriptor, padded)
+            except CaptureRefused as error:
+                reason = str(error)
+            except CorefwError:
+                raise
+            except Exception as error:  # the border to whoever supplies the capture
+                reason = f"recording failed: {type(error).__name__}: {error}"
+        if not self._agree(recorded is not None):
+            recorded = None
+        self._recorded[descriptor] = recorded
+        if recorded is None:
+            self._tell(f"a {descriptor} isn't replayed: {reason}")
+            return
+        self._left_bytes -= recorded.recording.num_bytes
+        _log.debug("recorded a %s: %d bytes", descriptor, recorded.recording.num_bytes)
+
+    def _recording(self, descriptor: BatchDescriptor, padded: StepInputs) -> _Recorded:
+        capture, boundaries = self._capture, list[Boundary]()
+        if descriptor.mode is GraphMode.FULL:
+            context = self._assembly.assemble(padded, for_capture=True)
+        else:
+            context = ForwardContext({}, {}, self._pieces.splitter(capture, boundaries))
+        with _no_collections(), torch.inference_mode(), set_forward_context(context):
+            capture.begin()
+            try:
+                hidden_TE = self._model(padded.input_ids, padded.positions)
+                outputs = [hidden_TE]
+                if descriptor.is_decode:
+                    outputs.append(self._model.compute_logits(hidden_TE))
+                return _Recorded(capture.end(outputs), boundaries)
+            finally:
+                capture.cancel()
+
+    def _tell(self, reason: str) -> None:
+        if reason not in self._told:
+            self._told.add(reason)
+            _log.info("%s", reason)
+
+
+def _smaller(descriptor: BatchDescriptor) -> BatchDescriptor | None:
+    """What to try where a whole step can't be recorded."""
+    if descriptor.mode is not GraphMode.FULL:
+        return None
+    return replace(descriptor, mode=GraphMode.PIECEWISE, num_requests=0)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Finalizers of old tensors must not run in the middle of a recording, and collections would take most of its
+    time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

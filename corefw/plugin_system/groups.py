@@ -220,16 +220,6 @@ _IN_USE = (
         docs="docs/plugins/op_provider.md",
     ),
     Group(
-        name="logits_processors",
-        what="logits processor",
-        processes=_WORKER,
-        policy=_ON_NAME,
-        cardinality=_PER_NAME,
-        description="Changes logits at a fixed place in the sampling chain.",
-        interface="corefw.interfaces.logits_processor:LogitsProcessor",
-        docs="docs/plugins/logits_processor.md",
-    ),
-    Group(
         name="quantization_methods",
         what="quantization method",
         processes=_EVERYWHERE,
@@ -238,6 +228,16 @@ _IN_USE = (
         description="Ways to hold weights in fewer bits, from the checkpoint or made while loading.",
         interface="corefw.interfaces.quantization:QuantizationMethod",
         docs="docs/plugins/quantization_method.md",
+    ),
+    Group(
+        name="logits_processors",
+        what="logits processor",
+        processes=_WORKER,
+        policy=_ON_NAME,
+        cardinality=_PER_NAME,
+        description="Changes logits at a fixed place in the sampling chain.",
+        interface="corefw.interfaces.logits_processor:LogitsProcessor",
+        docs="docs/plugins/logits_processor.md",
     ),
     Group(
         name="endpoint_plugins",

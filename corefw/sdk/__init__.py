@@ -15,8 +15,8 @@ module                  for                                                     
 ``corefw.sdk.scheduling``  the core's scheduler, to derive from                                   no
 ``corefw.sdk.server``   endpoints: the server's state, bodies, errors, answers              no
 ``corefw.sdk.shapes``   sizes and layer kinds that model configurations state               no
-``corefw.sdk.worker``   executors: what they run in their workers                           yes
 ``corefw.sdk.weights``  quantisation methods: weights in blocks                             yes
+``corefw.sdk.worker``   executors: what they run in their workers                           yes
 ======================  ==================================================================  =====
 """
 

@@ -57,8 +57,8 @@ _PAGES: dict[str, tuple[Sample | New, ...]] = {
     "model_source": (New("source", "my-shelf"),),
     "op_provider": (New("op-provider", "my-ops"),),
     "platform": (New("platform", "my-board"),),
-    "scheduling": (Sample("scheduling"), New("scheduler", "my-scheduler")),
     "quantization_method": (New("quantization-method", "my-bits"),),
+    "scheduling": (Sample("scheduling"), New("scheduler", "my-scheduler")),
     "server": (Sample("doors"),),
     "stat_logger": (New("stat-logger", "my-ledger"), Sample("stats")),
 }

@@ -27,17 +27,17 @@ from corefw.models.llama import LlamaForCausalLM
 from corefw.plugin_system.groups import GROUPS
 from corefw.sdk.devices import DeviceIds
 from corefw.testing.attention_suite import AttentionBackendSuite
-from corefw.testing.executor_suite import ExecutorSuite
 from corefw.testing.configs import fake_model_info
+from corefw.testing.executor_suite import ExecutorSuite
 from corefw.testing.kv_cache_spec_suite import KVCacheSpecSuite
 from corefw.testing.model_loader_suite import ModelLoaderSuite
 from corefw.testing.model_source_suite import ModelSourceSuite
 from corefw.testing.model_suite import ModelSuite
 from corefw.testing.op_provider_suite import OpProviderSuite
 from corefw.testing.platform_suite import PlatformSuite
+from corefw.testing.quantization_suite import QuantizationMethodSuite
 from corefw.testing.scheduler_suite import SchedulerSuite, SchedulingDecisionSuite
 from corefw.testing.suites import SUITES, suite_of
-from corefw.testing.quantization_suite import QuantizationMethodSuite
 from corefw.testing.tiny_models import write_tiny_llama
 from tests.models.loading.tiny_gguf import llama_arrays, write_llama
 
@@ -70,8 +70,6 @@ class TestTorchOps(OpProviderSuite):
     plugin = TorchOps
 
 
-@pytest.mark.slow
-class TestMpExecutor(ExecutorSuite):
 class TestGGUFBlocks(QuantizationMethodSuite):
     plugin = GGUFBlocks
 
@@ -79,6 +77,8 @@ class TestGGUFBlocks(QuantizationMethodSuite):
         return fake_model_info(quantization="gguf", block_types=("Q4_1", "Q8_0"))
 
 
+@pytest.mark.slow
+class TestMpExecutor(ExecutorSuite):
     plugin = MpExecutor
 
 

@@ -14,7 +14,7 @@ from corefw.cli.config_file import add_config_flag
 from corefw.cli.plugin_flags import add_plugin_flag
 from corefw.config.args import UserArgs, add_flags
 from corefw.config.engine_config import ServerConfig
-from corefw.engine.engine_processes import EngineProcesses, engine_devices, num_engines
+from corefw.engine.engine_processes import EngineProcesses, core_launcher, wanted_engines
 from corefw.engine.restart_policy import RestartPolicy
 from corefw.errors import ConfigError
 from corefw.observability.logging import configure_logging, get_logger
@@ -71,7 +71,7 @@ def _serve(namespace: argparse.Namespace) -> int:
     # A taken port is noticed before any work, and the core's slow imports overlap with the model's resolution.
     listener = listen_on(server_config)
     try:
-        engines = EngineProcesses.spawn(num_engines(args))
+        engines = EngineProcesses.spawn(wanted_engines(args))
         try:
             from corefw.frontend.prepare import discover_plugins, prepare
             from corefw.frontend.sampling_defaults import SamplingDefaults
@@ -82,8 +82,8 @@ def _serve(namespace: argparse.Namespace) -> int:
             tracing = make_tracing(server_config)
             prepared = prepare(args, plugins)
             SamplingDefaults.of_model(prepared.config.model, prepared.config.model_info)
-            devices = engine_devices(prepared.config, plugins)
-            engines.configure(prepared.config, devices, log_level=level, log_format=server_config.log_format)
+            launcher = core_launcher(prepared.config, plugins)
+            engines.configure(prepared.config, launcher, log_level=level, log_format=server_config.log_format)
             return _run(engines, prepared, server_config, listener, started_s, tracing)
         finally:
             engines.close()

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from corefw.config.options import Section, option
 from corefw.config.rank_grid import RankGrid
 
-__all__ = ["ParallelConfig"]
+__all__ = ["LOCAL_LAUNCHER", "ParallelConfig"]
+
+LOCAL_LAUNCHER = "mp"
+"""Starts engine cores as children of the front end."""
 
 _MAX_RANKS = 65536
 
@@ -28,6 +31,9 @@ class ParallelConfig(Section):
     tensor_parallel_size: int = option(1, "ranks that share every layer", low=1, high=_MAX_RANKS)
     pipeline_parallel_size: int = option(1, "ranks that each hold some of the layers", low=1, high=_MAX_RANKS)
     data_parallel_size: int = option(1, "engines, each with the whole model, that share the requests", low=1, high=4096)
+    data_parallel_backend: str | None = option(
+        None, "what starts engine cores, by name or module:Class; default: mp, as processes on this machine"
+    )
     data_parallel_rank: int | None = option(
         None,
         "which of them this server is, from 0, where something else shares the requests out; default: all of them",
@@ -67,3 +73,13 @@ class ParallelConfig(Section):
     def executor(self) -> str:
         """Name or ``module:Class`` of the executor."""
         return self.distributed_executor_backend or ("uni" if self.grid.replica_size == 1 else "mp")
+
+    @property
+    def core_launcher(self) -> str:
+        """Name or ``module:Class`` of the launcher of engine cores."""
+        return self.data_parallel_backend or LOCAL_LAUNCHER
+
+    @property
+    def has_core_processes(self) -> bool:
+        """Whether engine cores can't run in the process of whoever uses them."""
+        return self.num_own_engines > 1 or self.data_parallel_backend is not None

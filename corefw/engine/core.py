@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,9 +20,9 @@ from corefw.errors import ConfigError, CorefwError, EngineDeadError, RequestErro
 from corefw.messages.outputs import EngineCoreOutput, EngineCoreOutputs, ErrorKind, FinishReason, ModelRunnerOutput
 from corefw.messages.plain import valid_text
 from corefw.observability.logging import get_logger, set_log_level
-from corefw.plugin_system.groups import Process, group_named
+from corefw.plugin_system.class_by_name import class_by_name
+from corefw.plugin_system.groups import Process
 from corefw.plugin_system.process_report import describe
-from corefw.plugin_system.selection import by_name
 from corefw.plugin_system.settings import restore_settings
 from corefw.plugin_system.starting import starting
 
@@ -100,8 +99,8 @@ class EngineCore:
         report("loading plugins")
         plugins.load_general(Process.ENGINE_CORE)
         restore_settings(plugins, config.plugin_settings)
-        executor_class = _plugin_class(plugins, "executors", config.parallel.executor, "--distributed-executor-backend")
-        scheduler_class = _plugin_class(plugins, "schedulers", config.scheduler.scheduler, "--scheduler")
+        executor_class = class_by_name(plugins, "executors", config.parallel.executor, "--distributed-executor-backend")
+        scheduler_class = class_by_name(plugins, "schedulers", config.scheduler.scheduler, "--scheduler")
         report("loading the model")
         with starting(plugins, "executors", config.parallel.executor):
             self._executor: Executor = executor_class(config, plugins)
@@ -343,19 +342,3 @@ def _tells_something(scheduled: SchedulerOutput) -> bool:
         or scheduled.preempted_request_ids
         or scheduled.kv_transfer is not None
     )
-
-
-def _plugin_class(plugins: PluginManager, group: str, name: str, setting: str) -> Any:
-    """A plugin by name, or a class by ``module:Class``."""
-    if ":" not in name:
-        found = plugins.get(group, name, setting=setting)
-        plugins.record(by_name(group_named(group).what, name, plugins.names(group), setting))
-        return found
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{setting} {name[:200]!r} can't be imported: {error}") from error
-    if not isinstance(found, type):
-        raise ConfigError(f"{setting} {name[:200]!r} is no class; write module:Class")
-    return found

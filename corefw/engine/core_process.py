@@ -59,7 +59,7 @@ def run_core(stream: socket.socket, guard: ParentGuard, wait_for_imports: Callab
     if not isinstance(addresses, Addresses):
         return 1
     guard.directory = addresses.directory
-    sockets = CoreSockets(addresses.requests, addresses.outputs)
+    sockets = CoreSockets(addresses.requests, addresses.outputs, addresses.key)
     try:
         core = _build(message, control, wait_for_imports)
     except Exception as error:  # whatever it is, the parent has to say it

@@ -38,10 +38,16 @@ class RequestSink(Protocol):
 
 
 class CoreSockets:
-    """The core's end of the wire: a DEALER that a thread of its own reads, and a PUSH that the core's thread writes."""
+    """The core's end of the wire: a DEALER that a thread of its own reads, and a PUSH that the core's thread writes.
 
-    def __init__(self, requests_address: str, outputs_address: str) -> None:
+    Args:
+        requests_address, outputs_address: where the front end listens.
+        key: its public key; None where it has none.
+    """
+
+    def __init__(self, requests_address: str, outputs_address: str, key: bytes | None = None) -> None:
         self._context = zmq.Context()
+        self._key = key
         self._requests = self._connect(zmq.DEALER, requests_address)
         self._outputs = self._connect(zmq.PUSH, outputs_address)
         self._codec = Codec(EngineCoreOutputs)
@@ -94,6 +100,11 @@ class CoreSockets:
         connection = self._context.socket(kind)
         connection.set_hwm(0)
         connection.setsockopt(zmq.IDENTITY, _IDENTITY)
+        # What was lost with a connection would be missing for ever: the front end takes its end for the core's.
+        connection.setsockopt(zmq.RECONNECT_IVL, -1)
+        if self._key is not None:
+            connection.curve_serverkey = self._key
+            connection.curve_publickey, connection.curve_secretkey = zmq.curve_keypair()
         connection.connect(address)
         connection.send(OutputKind.HELLO)
         return connection

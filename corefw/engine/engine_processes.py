@@ -5,41 +5,48 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from corefw.config.engine_config import ParallelConfig
+from corefw.config.parallel import LOCAL_LAUNCHER, ParallelConfig
 from corefw.engine.process import CoreProcess
 from corefw.errors import ConfigError
 
 if TYPE_CHECKING:
     from corefw.config.args import UserArgs
-    from corefw.config.device_ids import DeviceIds
     from corefw.config.engine_config import EngineConfig
     from corefw.engine.clients.base import AsyncCoreClient
     from corefw.engine.restart_policy import RestartPolicy
-    from corefw.interfaces.platform import Platform
+    from corefw.interfaces.core_launcher import CoreLauncher
     from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["EngineProcesses", "engine_devices", "num_engines"]
+__all__ = ["EngineProcesses", "core_launcher", "wanted_engines"]
+
+_SETTING = "--data-parallel-backend"
 
 
-def num_engines(args: UserArgs) -> int:
-    """How many the user wants of this process; a plugin may propose otherwise.
+def wanted_engines(args: UserArgs) -> ParallelConfig:
+    """What the user wants; a plugin may propose otherwise.
 
     Raises:
         ConfigError: a number can't be.
     """
-    return ParallelConfig(**args.section("parallel")).num_own_engines
+    return ParallelConfig(**args.section("parallel"))
 
 
-def engine_devices(config: EngineConfig, plugins: PluginManager) -> DeviceIds | None:
-    """The devices that engines share out among themselves; None where there is one, or devices have no numbers."""
-    if config.parallel.num_own_engines == 1:
-        return None
-    from corefw.plugin_system.starting import created
+def core_launcher(config: EngineConfig, plugins: PluginManager) -> CoreLauncher:
+    """What is to start the cores; made before any of them, since it sees to what they take.
 
-    platform: Platform = created(plugins, "platform_plugins", config.platform)
-    return platform.device_ids()
+    Raises:
+        ConfigError, PluginError, EngineStartError: it isn't there, or there is too little for so many engines.
+    """
+    from corefw.plugin_system.class_by_name import class_by_name
+    from corefw.plugin_system.starting import starting
+
+    name = config.parallel.core_launcher
+    with starting(plugins, "core_launchers", name):
+        made: CoreLauncher = class_by_name(plugins, "core_launchers", name, _SETTING)(config, plugins)
+    return made
 
 
 class EngineProcesses:
@@ -47,43 +54,45 @@ class EngineProcesses:
 
     def __init__(self) -> None:
         self._processes: list[CoreProcess] = []
+        self._launcher: CoreLauncher | None = None
         self._config: EngineConfig
 
     @classmethod
-    def spawn(cls, num_engines: int) -> EngineProcesses:
-        """Start the child where there is to be one. Several get shares of CPUs and devices, which aren't known yet."""
+    def spawn(cls, wanted: ParallelConfig) -> EngineProcesses:
+        """Start the child where one on this machine is wanted. Several get shares of CPUs and devices, which aren't
+        known yet."""
         made = cls()
-        if num_engines == 1:
+        if _is_one_child(wanted):
             made._processes.append(CoreProcess.spawn())
         return made
 
     def configure(
-        self, config: EngineConfig, devices: DeviceIds | None, *, log_level: str | None, log_format: str = "text"
+        self, config: EngineConfig, launcher: CoreLauncher, *, log_level: str | None, log_format: str = "text"
     ) -> None:
         """Tell every engine what to build. Doesn't wait for that.
 
         Args:
             config: of the whole.
-            devices: this process's, where the platform numbers them.
+            launcher: made for it; closed with the processes.
             log_level, log_format: of the cores' records.
 
         Raises:
-            ConfigError: there are too few devices for so many engines, or this model's can't be spread so.
-            EngineStartError: a child has died, or no socket could be made.
+            ConfigError: this model's engines can't be spread so.
+            EngineStartError: a core has died, or no socket could be made.
         """
+        self._launcher = launcher
         _check_lockstep(config)
         self._config = config
-        num_engines = config.parallel.num_own_engines
-        if (num_engines == 1) != bool(self._processes):  # a plugin proposed another number than the user gave
-            self.close()
-            self._processes = [CoreProcess.spawn()] if num_engines == 1 else []
-        if num_engines == 1:
+        if _is_one_child(config.parallel) and self._processes:
             self._processes[0].configure(_config_of_one(config, None), log_level=log_level, log_format=log_format)
             return
+        self._end_all()  # a plugin proposed something else than the user gave
+        num_engines = config.parallel.num_own_engines
         for index in range(num_engines):
-            process = CoreProcess.spawn(environment=_environment(config, devices, index))
+            process = CoreProcess(partial(launcher.launch, index))
             self._processes.append(process)
-            process.configure(_config_of_one(config, index), log_level=log_level, log_format=log_format)
+            own = _config_of_one(config, index if num_engines > 1 else None)
+            process.configure(own, log_level=log_level, log_format=log_format)
 
     async def connect(
         self, on_progress: Callable[[str], None] | None = None, policy: RestartPolicy | None = None
@@ -116,9 +125,18 @@ class EngineProcesses:
         return DataParallelClient(self._config, clients)
 
     def close(self) -> None:
-        """Kill, and close what this process holds. May be called twice; a client's ``stop`` does it already."""
-        for process in self._processes:
-            process.close()
+        """Kill, and close what this process holds. May be called twice; the client has stopped, where there is one."""
+        self._end_all()
+        if self._launcher is not None:
+            self._launcher.close()
+
+    def _end_all(self) -> None:
+        while self._processes:
+            self._processes.pop().close()
+
+
+def _is_one_child(parallel: ParallelConfig) -> bool:
+    return parallel.num_own_engines == 1 and parallel.core_launcher == LOCAL_LAUNCHER
 
 
 async def _connected(
@@ -158,11 +176,3 @@ def _check_lockstep(config: EngineConfig) -> None:
             "this model's engines compute together, one step at a time; use --pipeline-parallel-size 1, without "
             "--async-scheduling"
         )
-
-
-def _environment(config: EngineConfig, devices: DeviceIds | None, index: int) -> dict[str, str]:
-    from corefw.config.child_environment import child_environment
-
-    size = config.parallel.grid.replica_size
-    own_devices = None if devices is None else range(index * size, (index + 1) * size)
-    return child_environment(index, config.parallel.data_parallel_size, devices=devices, logical_ids=own_devices)

@@ -78,6 +78,7 @@ def explain(args: UserArgs, plugins: PluginManager, described: DeviceDescription
 def _named(config: EngineConfig, plugins: PluginManager) -> Iterator[Selection]:
     """What the configuration names, each looked up so that a wrong name is told here."""
     settings = [
+        ("core_launchers", "--data-parallel-backend", config.parallel.core_launcher),
         ("executors", "--distributed-executor-backend", config.parallel.executor),
         ("schedulers", "--scheduler", config.scheduler.scheduler),
         ("scheduler_strategies", "--scheduling-policy", config.scheduler.scheduling_policy),

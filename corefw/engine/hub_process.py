@@ -24,7 +24,10 @@ class HubProcess:
         control: this end of the socket that the hub attaches.
         pid: the hub's process id.
         exit_fd: readable once the hub's process has exited or was left.
+        host: None: it is on this machine.
     """
+
+    host: None = None
 
     def __init__(self, control: socket.socket, pid: int) -> None:
         self.control = control

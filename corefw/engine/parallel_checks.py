@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from corefw.config.parallel import LOCAL_LAUNCHER
 from corefw.errors import ConfigError
 from corefw.host import Host
 
@@ -53,7 +54,7 @@ def check_fits_machine(parallel: ParallelConfig) -> None:
     Raises:
         ConfigError: far more processes would compute than there are CPUs.
     """
-    if parallel.executor not in _LOCAL_EXECUTORS:
+    if parallel.executor not in _LOCAL_EXECUTORS or parallel.core_launcher != LOCAL_LAUNCHER:
         return
     num_processes = parallel.num_own_engines * parallel.grid.replica_size
     num_cpus = Host().usable_cpus()

@@ -36,12 +36,14 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True, tag="addresses"):
     """To the core: where the front end listens.
 
     Attributes:
-        directory: private folder of the sockets; gone once both are connected.
+        directory: private folder of the sockets; gone once both are connected. None where they are on a network.
         requests: the ROUTER that requests come from.
         outputs: the PULL that takes outputs.
+        key: public key of both, without which nobody is let in; None where the folder keeps others out.
     """
 
-    directory: str
+    directory: str | None
+    key: bytes | None = None
     requests: str
     outputs: str
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from corefw.messages.scheduling import SchedulerOutput
 
-__all__ = ["BEAT_S", "BoardReader", "Doing", "StepBoard"]
+__all__ = ["BEAT_S", "BoardMirror", "BoardReader", "Doing", "StepBoard"]
 
 # How often the core's heartbeat thread writes.
 BEAT_S = 0.2
@@ -24,6 +24,7 @@ BEAT_S = 0.2
 # Words of 64 bits, each written in one store: whoever is killed meanwhile leaves the old value or the new one.
 _BEATS, _BEGUN, _ENDED, _TOKENS, _ENDED_TOKENS, _IDS, _DOING, _TURNS = range(8)
 _WORD_BYTES = 8
+_WORDS_BYTES = 8 * _WORD_BYTES
 _HEADER_BYTES = 4096
 # Ids lie in two places by turns, so that a half-written list is never the valid one. Pages that nobody writes to don't
 # exist, so this costs address space alone; it has room for 40,000 requests.
@@ -159,6 +160,13 @@ class BoardReader:
         payload = self._memory[start : start + (told >> 1)]
         return tuple(dict.fromkeys(payload.decode(errors="replace").split("\n"))) if payload else ()
 
+    def snapshot(self) -> bytes:
+        """All that can be read now, for a ``BoardMirror``; complete once the process has died."""
+        header = self._memory[:_WORDS_BYTES]
+        told = int.from_bytes(header[_IDS * _WORD_BYTES : (_IDS + 1) * _WORD_BYTES], "little")
+        start = _HEADER_BYTES + (told & 1) * _IDS_BYTES
+        return header + self._memory[start : start + (told >> 1)]
+
     def close(self) -> None:
         """Give the memory back; the readings are zero then. May be called twice."""
         if self.fd >= 0:
@@ -170,3 +178,28 @@ class BoardReader:
         if self._memory.closed:
             return 0
         return int.from_bytes(self._memory[index * _WORD_BYTES : (index + 1) * _WORD_BYTES], "little")
+
+
+class BoardMirror:
+    """Writes what was read of a board on another machine, where a ``BoardReader`` here finds it.
+
+    Args:
+        fd: of the reader's memory; stays open.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._memory = mmap.mmap(fd, _NUM_BYTES)
+
+    def show(self, snapshot: bytes) -> None:
+        """From any thread: what ``BoardReader.snapshot`` gave. Nothing happens once it is closed."""
+        if self._memory.closed:
+            return
+        told = int.from_bytes(snapshot[_IDS * _WORD_BYTES : (_IDS + 1) * _WORD_BYTES], "little")
+        ids = snapshot[_WORDS_BYTES:]
+        start = _HEADER_BYTES + (told & 1) * _IDS_BYTES
+        self._memory[start : start + len(ids)] = ids
+        self._memory[:_WORDS_BYTES] = snapshot[:_WORDS_BYTES]
+
+    def close(self) -> None:
+        """Give the memory back. May be called twice."""
+        self._memory.close()

@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
-import os
-import signal
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -348,8 +346,7 @@ class SupervisedClient(AsyncCoreClient):
             last_s = now_s
             if pulse.verdict is not None and process.alive:
                 _log.error("the engine core %s and is killed", pulse.verdict)
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGKILL)
+                process.kill_soon()
 
 
 def _with_plan(config: EngineConfig, plan: RuntimePlan) -> EngineConfig:

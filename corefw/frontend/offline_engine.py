@@ -7,7 +7,8 @@ from functools import partial
 
 from corefw import env
 from corefw.config.args import UserArgs
-from corefw.engine.engine_processes import EngineProcesses, engine_devices, num_engines
+from corefw.config.parallel import ParallelConfig
+from corefw.engine.engine_processes import EngineProcesses, core_launcher, wanted_engines
 from corefw.engine.llm_engine import LLMEngine
 from corefw.engine.restart_policy import RestartPolicy
 from corefw.errors import ConfigError
@@ -27,23 +28,23 @@ def open_engine(args: UserArgs, enable_multiprocessing: bool | None = None) -> t
     Raises:
         ConfigError, PluginError, EngineStartError: it can't start.
     """
-    wanted = num_engines(args)
-    processes = EngineProcesses.spawn(wanted) if enable_multiprocessing or wanted > 1 else None
+    wanted = wanted_engines(args)
+    processes = EngineProcesses.spawn(wanted) if enable_multiprocessing or wanted.has_core_processes else None
     try:
         if processes is None and "torch" not in sys.modules:
             env.apply_child_environment()
         prepared = prepare(args, interactive=False)
-        num_own = prepared.config.parallel.num_own_engines
-        if num_own > 1 and enable_multiprocessing is False:
-            raise ConfigError(f"data_parallel_size is {num_own}, but here the engine has to run in this process; use 1")
-        if num_own > 1:  # a plugin may have proposed it
-            processes = processes or EngineProcesses.spawn(num_own)
+        parallel = prepared.config.parallel
+        if parallel.has_core_processes and enable_multiprocessing is False:
+            raise ConfigError(_told_apart(parallel))
+        if parallel.has_core_processes:  # a plugin may have proposed it
+            processes = processes or EngineProcesses.spawn(parallel)
         if processes is None:
             return prepared, LLMEngine(prepared.config, prepared.plugins)
-        if prepared.config.parallel.executor == "external_launcher":
+        if parallel.executor == "external_launcher":
             raise ConfigError(
                 "executor external_launcher runs one engine, in the process that the launcher started; leave out "
-                "enable_multiprocessing=True and data_parallel_size"
+                "enable_multiprocessing=True, data_parallel_size and data_parallel_backend"
             )
         return prepared, _in_processes(processes, prepared)
     except BaseException:  # Ctrl-C, too
@@ -52,10 +53,18 @@ def open_engine(args: UserArgs, enable_multiprocessing: bool | None = None) -> t
         raise
 
 
+def _told_apart(parallel: ParallelConfig) -> str:
+    if parallel.num_own_engines > 1:
+        wanted, instead = f"data_parallel_size is {parallel.num_own_engines}", "use 1"
+    else:
+        wanted, instead = f"data_parallel_backend is {parallel.data_parallel_backend}", "leave it out"
+    return f"{wanted}, but here the engine has to run in this process; {instead}"
+
+
 def _in_processes(processes: EngineProcesses, prepared: Prepared) -> LLMEngine:
     from corefw.engine.clients.sync import SyncClient
 
     level, log_format = logging_settings()
-    devices = engine_devices(prepared.config, prepared.plugins)
-    processes.configure(prepared.config, devices, log_level=level, log_format=log_format)
-    return LLMEngine.over(SyncClient(partial(processes.connect, policy=RestartPolicy())))
+    launcher = core_launcher(prepared.config, prepared.plugins)
+    processes.configure(prepared.config, launcher, log_level=level, log_format=log_format)
+    return LLMEngine.over(SyncClient(partial(processes.connect, policy=RestartPolicy()), release=processes.close))

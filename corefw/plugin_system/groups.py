@@ -190,6 +190,16 @@ _IN_USE = (
         docs="docs/plugins/executor.md",
     ),
     Group(
+        name="core_launchers",
+        what="core launcher",
+        processes=_FRONT,
+        policy=_ON_NAME,
+        cardinality=_ONE,
+        description="Starts engine cores, on this machine or elsewhere, and tells when one has gone.",
+        interface="corefw.interfaces.core_launcher:CoreLauncher",
+        docs="docs/plugins/core_launcher.md",
+    ),
+    Group(
         name="attention_backends",
         what="attention backend",
         processes=_CORE_AND_WORKER,

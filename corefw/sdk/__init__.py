@@ -6,6 +6,7 @@ Import from the module that has what is needed, never from the rooms behind it: 
 module                  for                                                                 torch
 ======================  ==================================================================  =====
 ``corefw.sdk.config``   reading configurations: the engine's, the model's, the plan         no
+``corefw.sdk.core_launchers``  starting engine cores: as a child, and what they do seen from elsewhere   no
 ``corefw.sdk.devices``  numbers of devices, shares of CPUs, environments of children        no
 ``corefw.sdk.engine``   generating text on the running engine                               no
 ``corefw.sdk.executors``  what executors and their workers tell each other                          no

@@ -18,6 +18,7 @@ SUITES: dict[str, str] = {
     "scheduler_strategies": "corefw.testing.scheduler_suite:SchedulingDecisionSuite",
     "kv_cache_specs": "corefw.testing.kv_cache_spec_suite:KVCacheSpecSuite",
     "kv_connectors": "corefw.testing.kv_connector_suite:KVConnectorSuite",
+    "core_launchers": "corefw.testing.core_launcher_suite:CoreLauncherSuite",
     "executors": "corefw.testing.executor_suite:ExecutorSuite",
     "attention_backends": "corefw.testing.attention_suite:AttentionBackendSuite",
     "communicators": "corefw.testing.communicator_suite:CommunicatorSuite",

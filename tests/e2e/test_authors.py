@@ -31,6 +31,7 @@ KINDS = {
     "strategy": "a-strategy",
     "scheduler": "a-scheduler",
     "executor": "an-executor",
+    "core-launcher": "a-launcher",
     "kv-cache-spec": "a-spec",
     "model": "AuthorsForCausalLM",
     "loader": "a-loader",
@@ -90,6 +91,7 @@ def server(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
         "--scheduling-policy": KINDS["strategy"],
         "--scheduler": KINDS["scheduler"],
         "--distributed-executor-backend": KINDS["executor"],
+        "--data-parallel-backend": KINDS["core-launcher"],
         "--plugins": f"+{KINDS['endpoint']}",
         f"--{KINDS['general']}.max-prompt-tokens": "100",
     }

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from corefw.config.engine_config import ParallelConfig
 from corefw.engine.async_engine import AsyncEngine
+from corefw.engine.child_launcher import ChildLauncher
 from corefw.engine.core import EngineCore
 from corefw.engine.engine_processes import EngineProcesses
 from corefw.engine.lockstep_loop import LockstepLoop
@@ -73,8 +75,9 @@ def test_an_order_of_a_wave_that_is_over_is_nothing() -> None:
 @asynccontextmanager
 async def two_engines() -> AsyncIterator[AsyncEngine]:
     with pytest.MonkeyPatch.context() as patch, short_directory(patch) as directory, nothing_left(Path(directory)):
-        processes = EngineProcesses.spawn(2)
-        processes.configure(config(data_parallel_size=2, lockstep=True), None, log_level="DEBUG")
+        processes = EngineProcesses.spawn(ParallelConfig(data_parallel_size=2))
+        wanted = config(data_parallel_size=2, lockstep=True)
+        processes.configure(wanted, ChildLauncher(wanted, plugins()), log_level="DEBUG")
         engine = AsyncEngine(await processes.connect())
         yield engine
         await engine.shutdown()
@@ -122,5 +125,6 @@ async def test_many_waves_with_overlapping_requests_lose_nothing() -> None:
 
 def test_a_server_of_its_own_cannot_keep_step_with_others() -> None:
     processes = EngineProcesses()
+    wanted = config(data_parallel_size=2, data_parallel_rank=0, lockstep=True)
     with pytest.raises(ConfigError, match="leave out --data-parallel-rank"):
-        processes.configure(config(data_parallel_size=2, data_parallel_rank=0, lockstep=True), None, log_level="ERROR")
+        processes.configure(wanted, ChildLauncher(wanted, plugins()), log_level="ERROR")

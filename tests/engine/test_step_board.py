@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from corefw.engine.step_board import BEAT_S, BoardReader, Doing, StepBoard
+from corefw.engine.step_board import BEAT_S, BoardMirror, BoardReader, Doing, StepBoard
 from corefw.messages.scheduling import CachedRequests, SchedulerOutput
 from tests.engine.leftovers import wait_until
 
@@ -119,3 +119,20 @@ def test_a_closed_one_reads_as_nothing(reader: BoardReader, board: StepBoard) ->
     reader.close()
     assert reader.running_ids() == ()
     assert reader.num_beats == 0
+
+
+def test_what_a_board_elsewhere_shows_is_read_here(reader: BoardReader, board: StepBoard) -> None:
+    elsewhere = BoardReader()
+    there = StepBoard(os.dup(elsewhere.fd))
+    mirror = BoardMirror(reader.fd)
+    for ids in (["a", "b"], ["c"], []):  # ids lie in two places by turns
+        there.step_begins(step(*ids))
+        there.turns_to(Doing.CALL)
+        mirror.show(elsewhere.snapshot())
+        assert (reader.running_ids(), reader.doing) == (tuple(ids), Doing.CALL)
+        assert reader.num_turns == elsewhere.num_turns
+        there.step_ends()
+    mirror.close()
+    mirror.show(elsewhere.snapshot())
+    elsewhere.close()
+    assert reader.is_stepping

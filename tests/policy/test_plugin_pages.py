@@ -42,6 +42,7 @@ _PAGES: dict[str, tuple[Sample | New, ...]] = {
     "authors": (New("strategy", "my-thing"),),
     "communicator": (New("communicator", "my-link"),),
     "configuration": (Sample("house"),),
+    "core_launcher": (New("core-launcher", "my-launcher"),),
     "endpoint": (New("endpoint", "my-oracle"),),
     "executor": (New("executor", "my-executor"),),
     "front_end": (Sample("gate"),),

@@ -11,7 +11,7 @@ from corefw.cli.client.asgi import AsgiTransport
 from corefw.config.args import UserArgs
 from corefw.config.engine_config import ServerConfig
 from corefw.engine.async_engine import AsyncEngine
-from corefw.engine.engine_processes import EngineProcesses, engine_devices, num_engines
+from corefw.engine.engine_processes import EngineProcesses, core_launcher, wanted_engines
 from corefw.engine.restart_policy import RestartPolicy
 from corefw.frontend.prepare import prepare
 from corefw.frontend.text_engine import TextEngine
@@ -38,10 +38,10 @@ async def local_transport(args: UserArgs, log_level: str) -> AsyncIterator[AsgiT
     """
     configure_logging(log_level, "front-end")
     started_s = time.time()
-    engines = EngineProcesses.spawn(num_engines(args))
+    engines = EngineProcesses.spawn(wanted_engines(args))
     try:
         prepared = prepare(args)
-        engines.configure(prepared.config, engine_devices(prepared.config, prepared.plugins), log_level=log_level)
+        engines.configure(prepared.config, core_launcher(prepared.config, prepared.plugins), log_level=log_level)
         engine = AsyncEngine(await engines.connect(policy=RestartPolicy()), grace_s=_GRACE_S)
         try:
             state = ServerState.build(

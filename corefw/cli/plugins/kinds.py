@@ -195,6 +195,14 @@ KINDS: dict[str, Kind] = {
         "An executor for corefw",
         "--distributed-executor-backend $name",
     ),
+    "core-launcher": _kind(
+        "core_launchers",
+        "launcher",
+        "core_launcher.py",
+        "core_launcher_suite.CoreLauncherSuite",
+        "A launcher of corefw's engine cores",
+        "--data-parallel-backend $name",
+    ),
     "scheduler": _kind(
         "schedulers",
         "scheduler",

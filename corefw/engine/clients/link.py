@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 from corefw import env
+from corefw.engine.clients.connection_watch import ConnectionWatch
 from corefw.engine.startup import Addresses, AddressesWanted, Configure, ControlChannel, Progress, Ready, StartFailed
 from corefw.errors import EngineDeadError, EngineStartError
 from corefw.messages.codec import Codec, Frame
@@ -31,6 +32,10 @@ CORE_IDENTITY = b"core-0"
 _MAX_DIRECTORY_BYTES = 107 - 16
 # How long frames of a dead core may still be on their way through this process's own ZMQ thread.
 _LAST_WORDS_MS = 200
+# How long the end of a core on another machine may be on its way, where its connection has ended.
+_LAST_SIGN_S = 5.0
+# How long a core on another machine may take to connect.
+_REACH_MS = 30_000
 
 
 class CoreLink:
@@ -52,6 +57,7 @@ class CoreLink:
         self._control = ControlChannel(process.control)
         self._outputs_codec = Codec(EngineCoreOutputs)
         self._directory: Path | None = None
+        self._watch: ConnectionWatch | None = None  # of a core on another machine
         self._context = zmq.Context()
         self._requests = self._socket(zmq.ROUTER)
         self._outputs = self._socket(zmq.PULL)
@@ -97,9 +103,9 @@ class CoreLink:
             EngineDeadError: the core has gone; nothing will come any more.
         """
         while True:
-            ready = self._poll(self._outputs)
+            ready = self._poll(self._outputs, watch=self._watch)
             if self._outputs not in ready and not self._outputs.poll(_LAST_WORDS_MS):
-                raise EngineDeadError(f"the engine core {self.process.exit_text()}")
+                raise EngineDeadError(f"the engine core {self._ending()}")
             kind, *frames = (frame.buffer for frame in self._outputs.recv_multipart(copy=False))
             self.heard_s = time.monotonic()
             match OutputKind(bytes(kind)):
@@ -114,6 +120,11 @@ class CoreLink:
         """Send a message; never blocks. A message to a dead core is lost."""
         self._requests.send_multipart([CORE_IDENTITY, kind, *frames], flags=zmq.NOBLOCK, copy=False)
 
+    def _ending(self) -> str:
+        """A connection's end may be the first sign of the core's, or there was one alone."""
+        self.process.wait(_LAST_SIGN_S)
+        return "lost its connection to this machine" if self.process.alive else self.process.exit_text()
+
     @property
     def closed(self) -> bool:
         """Whether ``close`` was called."""
@@ -121,6 +132,8 @@ class CoreLink:
 
     def close(self) -> None:
         """Close and remove everything but the process. May be called twice; not while another thread waits."""
+        if self._watch is not None:
+            self._watch.close()
         self._context.destroy(linger=0)
         self._remove_directory()
 
@@ -134,17 +147,37 @@ class CoreLink:
         return socket
 
     def _tell_addresses(self) -> None:
-        """Listen in a private folder, once the child is about to connect."""
+        """Listen once the core is about to connect."""
         if not isinstance(message := self._next_startup_message(), AddressesWanted):
             raise message.to_exception() if isinstance(message, StartFailed) else self.process.exit_error()
-        self._directory = private_directory()
-        addresses = {name: f"ipc://{self._directory / name}" for name in ("requests", "outputs")}
-        self._requests.bind(addresses["requests"])
-        self._outputs.bind(addresses["outputs"])
+        host = self.process.host
+        addresses = self._listen_in_folder() if host is None else self._listen_on_network(host)
         try:
-            self._control.send(Addresses(directory=str(self._directory), **addresses))
+            self._control.send(addresses)
         except OSError:
             raise self.process.exit_error() from None
+
+    def _listen_in_folder(self) -> Addresses:
+        self._directory = private_directory()
+        requests, outputs = (f"ipc://{self._directory / name}" for name in ("requests", "outputs"))
+        self._requests.bind(requests)
+        self._outputs.bind(outputs)
+        return Addresses(directory=str(self._directory), requests=requests, outputs=outputs)
+
+    def _listen_on_network(self, host: str) -> Addresses:
+        """On ports that the system gives, and for those alone who know the key: it goes to the core, nowhere else."""
+        public, secret = zmq.curve_keypair()
+        self._watch = ConnectionWatch(self._outputs)
+        bound = []
+        for socket in (self._requests, self._outputs):
+            socket.curve_server, socket.curve_secretkey = True, secret
+            socket.setsockopt(zmq.IPV6, ":" in host)
+            try:
+                socket.bind(f"tcp://{f'[{host}]' if ':' in host else host}:0")
+            except zmq.ZMQError as error:
+                raise EngineStartError(f"the engine core's sockets can't listen at {host}: {error}") from error
+            bound.append(socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        return Addresses(directory=None, requests=bound[0], outputs=bound[1], key=public)
 
     def _remove_directory(self) -> None:
         if self._directory is not None:
@@ -153,12 +186,17 @@ class CoreLink:
     def _wait_connected(self) -> None:
         """Then the folder can go: connected sockets need no name, and what has no name can't be left behind."""
         silent = {self._requests, self._outputs}
+        limit_ms = None if self.process.host is None else _REACH_MS
         while silent:
-            ready = self._poll(*silent)
+            ready = self._poll(*silent, timeout_ms=limit_ms)
+            if not silent & ready and self.process.alive:
+                raise self._unreached()
             if not silent & ready:
                 raise self._last_words()
             for socket in silent & ready:
-                socket.recv_multipart()
+                frames = socket.recv_multipart(copy=False)
+                if self._watch is not None and socket is self._outputs:
+                    self._watch.follow(frames[0])
             silent -= ready
         self._remove_directory()
 
@@ -166,6 +204,13 @@ class CoreLink:
         if self.process.control.fileno() in self._poll(self.process.control.fileno()):
             return self._control.receive()
         return None
+
+    def _unreached(self) -> EngineStartError:
+        places = " and ".join(one.getsockopt_string(zmq.LAST_ENDPOINT) for one in (self._requests, self._outputs))
+        return EngineStartError(
+            f"the engine core can't be reached: it didn't connect to {places} within {_REACH_MS / 1000:g} s; its node "
+            "needs a way to this machine, on ports that the system gives"
+        )
 
     def _last_words(self) -> EngineStartError:
         stage = ""
@@ -176,12 +221,19 @@ class CoreLink:
                 stage = message.stage
         return self.process.exit_error(stage)
 
-    def _poll(self, *sources: zmq.Socket[bytes] | int) -> set[object]:
-        """Those of the sources that have something; empty when only the process's exit is left to report."""
+    def _poll(
+        self, *sources: zmq.Socket[bytes] | int, timeout_ms: int | None = None, watch: ConnectionWatch | None = None
+    ) -> set[object]:
+        """Those of the sources that have something; empty when only the core's end is left to report."""
         poller = zmq.Poller()
         for source in (*sources, self.process.exit_fd):
             poller.register(source, zmq.POLLIN)
-        return {source for source, _ in poller.poll()} & set(sources)
+        if watch is not None:
+            poller.register(watch.source, zmq.POLLIN)
+        while True:
+            ready = {source for source, _ in poller.poll(timeout_ms)}
+            if watch is None or ready != {watch.source} or watch.has_ended():
+                return ready & set(sources)
 
 
 def private_directory() -> Path:

@@ -45,13 +45,16 @@ class SyncClient(SyncCoreClient):
     Args:
         connect: makes the core's client; is called on the event loop.
         grace_s: how long the core may take to end by itself.
+        release: called when the core has ended, on another thread.
 
     Raises:
         EngineStartError: the core can't start.
     """
 
-    def __init__(self, connect: Connect, *, grace_s: float = _GRACE_S) -> None:
-        core = self._core = _CoreThread(connect, grace_s)
+    def __init__(
+        self, connect: Connect, *, grace_s: float = _GRACE_S, release: Callable[[], object] = lambda: None
+    ) -> None:
+        core = self._core = _CoreThread(connect, grace_s, release)
         # What ends the core mustn't know this object: it would keep it alive.
         self._end = weakref.finalize(self, core.close)
         try:
@@ -120,12 +123,13 @@ class _CoreThread:
         death: why there will be no more news; None as long as there may be.
     """
 
-    def __init__(self, connect: Connect, grace_s: float) -> None:
+    def __init__(self, connect: Connect, grace_s: float, release: Callable[[], object]) -> None:
         self.news: queue.SimpleQueue[list[EngineCoreOutput] | EngineDeadError] = queue.SimpleQueue()
         self.events: deque[PluginEvent] = deque(maxlen=_MAX_UNREAD_EVENTS)
         self.stats: SchedulerStats | None = None
         self.death: EngineDeadError | None = None
         self._grace_s = grace_s
+        self._release = release
         self._calls: dict[int, Future[UtilityResult]] = {}
         self._call_ids = itertools.count(1)
         self._connected: Future[AsyncCoreClient] = Future()
@@ -203,6 +207,7 @@ class _CoreThread:
             reading.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await reading
+            self._release()
             self._die(EngineDeadError("the engine was shut down"))
 
     async def _read(self, client: AsyncCoreClient) -> None:

@@ -8,14 +8,16 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import ray
 
 from corefw.errors import ConfigError
 
-__all__ = ["connect"]
+__all__ = ["connect", "own_address"]
 
 _REACH_S = 10.0
+_ray: Any = ray  # some of its functions have no types
 
 
 def connect() -> bool:
@@ -38,6 +40,11 @@ def connect() -> bool:
         except ConnectionError as error:
             raise _no_cluster("runs here", error) from None
     return True
+
+
+def own_address() -> str:
+    """Of this machine, as the cluster's nodes reach it."""
+    return str(_ray.util.get_node_ip_address())
 
 
 def _check_reachable(address: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,6 +24,7 @@ from corefw.sdk.executors import (
     settled,
 )
 from corefw.sdk.plugins import get_logger
+from corefw_executor_ray.environment import passed_on
 from corefw_executor_ray.seats import Home, Seat, arrange
 
 if TYPE_CHECKING:
@@ -41,10 +41,6 @@ __all__ = ["RayExecutor"]
 _log = get_logger("ray")
 
 _STOP_S = 3.0
-# What was set for the engine core means the same on other nodes, whose shells know nothing of it.
-_PASSED_ON = ("COREFW_", "VLLM_", "HF_", "TRANSFORMERS_", "GOMP_")
-_OWN = ("COREFW_CPUS",)  # means something on this machine alone
-_THREADS = "OMP_NUM_THREADS"
 
 
 class RayExecutor(Executor):
@@ -58,6 +54,7 @@ class RayExecutor(Executor):
     """
 
     name: ClassVar[str] = "ray"
+    returns_early: ClassVar[bool] = True
     homes: tuple[Home, ...] = ()
 
     def __init__(self, config: EngineConfig, plugins: PluginManager) -> None:
@@ -168,16 +165,8 @@ def _start_arguments(config: EngineConfig, rank: int, seat: Seat, address: str, 
         local_rank=seat.local_rank,
         on_one_machine=near,
     )
-    environment = _environment() | seat.visibility
+    environment = passed_on() | seat.visibility
     return environment, seat.num_local_ranks, packed(Codec(WorkerConfigure).encode(message))
-
-
-def _environment() -> dict[str, str | None]:
-    """None for what the actor shall not have, though Ray gave it."""
-    passed: dict[str, str | None] = {
-        name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON) and name not in _OWN
-    }
-    return passed | {_THREADS: os.environ.get(_THREADS) or None}
 
 
 def _tell_placement(config: EngineConfig, homes: Sequence[Home]) -> None:

@@ -13,6 +13,7 @@ from corefw.errors import EngineError
 from corefw.messages.codec import Codec, Frame
 from corefw.sdk.devices import child_environment
 from corefw.sdk.executors import Answer, Command, Failure, WorkerConfigure, follow_search_path
+from corefw_executor_ray.environment import enter
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
@@ -84,8 +85,8 @@ class RankActor:
 
     def _start(self, environment: Mapping[str, str | None], num_local_ranks: int, configure: Frames) -> Answer:
         message = Codec(WorkerConfigure).decode(configure)
-        _set(environment)
-        _set(child_environment(message.local_rank or 0, num_local_ranks))
+        enter(environment)
+        enter(child_environment(message.local_rank or 0, num_local_ranks))
         follow_search_path(message.search_path)
         from corefw.sdk.worker import CommandServer, build_worker, configure_logging  # torch: after the environment
 
@@ -116,15 +117,6 @@ def _description(config: Frames) -> dict[str, Any]:
         "variable": None if devices is None else devices.variable,
         "devices": [] if devices is None else list(devices.names),
     }
-
-
-def _set(environment: Mapping[str, str | None]) -> None:
-    """Before torch loads. Ray itself has set OMP_NUM_THREADS, which says nothing about what the user wants."""
-    for name, value in environment.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
 
 
 def _not_started() -> Answer:

@@ -12,12 +12,13 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util import remove_placement_group
 from ray.util.placement_group import PlacementGroup
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from corefw.errors import EngineDeadError, EngineError
 from corefw.messages.codec import Codec, Frame
 from corefw.sdk.executors import Answer, AskedFuture, cause
+from corefw_executor_ray.placement import actor_class_in
 from corefw_executor_ray.rank_actor import RankActor, packed
+from corefw_executor_ray.told import cause_of
 
 __all__ = ["ActorGroup", "PendingAnswers", "make_actors"]
 
@@ -32,19 +33,8 @@ _INLINE_BYTES = 64 * 1024
 
 def make_actors(group: PlacementGroup, num_actors: int, resources: dict[str, float]) -> list[Any]:
     """An actor in each bundle. They don't restart: the engine as a whole does."""
-    num_cpus, num_gpus = resources.get("CPU", 0), resources.get("GPU", 0)
-    others = {name: amount for name, amount in resources.items() if name not in ("CPU", "GPU")}
-    remote: Any = ray.remote  # its types know not all of its options
-    cls = remote(concurrency_groups={"watch": 1}, max_restarts=0)(RankActor)
-    return [
-        cls.options(
-            num_cpus=num_cpus,
-            num_gpus=num_gpus,
-            resources=others or None,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index),
-        ).remote()
-        for index in range(num_actors)
-    ]
+    groups = {"concurrency_groups": {"watch": 1}}
+    return [actor_class_in(RankActor, group, index, resources, **groups).remote() for index in range(num_actors)]
 
 
 class ActorGroup:
@@ -159,7 +149,7 @@ class ActorGroup:
         try:
             return self._codec.decode(ray.get(ref))
         except RayError as error:
-            self._fail(_death(self._names[rank], error))
+            self._fail(f"{self._names[rank]} died: {cause_of(error)}")
             self.check()
             raise
 
@@ -172,7 +162,7 @@ class ActorGroup:
                     ray.get(ready[0])
                 except RayError as error:
                     name = self._names[self._actors.index(waiting[ready[0]])]
-                    self._fail(_death(name, error))
+                    self._fail(f"{name} died: {cause_of(error)}")
                 return
 
     def _fail(self, reason: str) -> None:
@@ -208,9 +198,3 @@ class PendingAnswers(AskedFuture[_T]):
     def _is_ready(self) -> bool:
         ready, _ = ray.wait(list(self._refs), num_returns=len(self._refs), timeout=0)
         return len(ready) == len(self._refs) or self._group.reason is not None
-
-
-def _death(name: str, error: RayError) -> str:
-    told = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in told if "error" in line.lower() or "exit" in line.lower() or "kill" in line.lower()]
-    return f"{name} died: {(causes or told or [type(error).__name__])[-1][:300]}"

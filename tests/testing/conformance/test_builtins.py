@@ -21,6 +21,7 @@ from corefw.builtins.quantization.gguf import GGUFBlocks
 from corefw.builtins.schedulers.fcfs import FirstComeFirstServed
 from corefw.builtins.schedulers.priority import Priority
 from corefw.config.model_info import ModelFiles, ModelInfo
+from corefw.engine.child_launcher import ChildLauncher
 from corefw.engine.scheduler.scheduler import DefaultScheduler
 from corefw.interfaces.kv_cache import SlidingWindowSpec
 from corefw.models.llama import LlamaForCausalLM
@@ -28,6 +29,7 @@ from corefw.plugin_system.groups import GROUPS
 from corefw.sdk.devices import DeviceIds
 from corefw.testing.attention_suite import AttentionBackendSuite
 from corefw.testing.configs import fake_model_info
+from corefw.testing.core_launcher_suite import CoreLauncherSuite
 from corefw.testing.executor_suite import ExecutorSuite
 from corefw.testing.kv_cache_spec_suite import KVCacheSpecSuite
 from corefw.testing.model_loader_suite import ModelLoaderSuite
@@ -80,6 +82,11 @@ class TestGGUFBlocks(QuantizationMethodSuite):
 @pytest.mark.slow
 class TestMpExecutor(ExecutorSuite):
     plugin = MpExecutor
+
+
+@pytest.mark.slow
+class TestChildLauncher(CoreLauncherSuite):
+    plugin = ChildLauncher
 
 
 class TestUniExecutor(ExecutorSuite):

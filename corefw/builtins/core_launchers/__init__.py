@@ -1,0 +1,1 @@
+"""The core's scheduler and its strategies."""

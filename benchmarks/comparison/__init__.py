@@ -1,0 +1,1 @@
+"""corefw and other engines on the same work: see ``benchmarks/compare.py``."""

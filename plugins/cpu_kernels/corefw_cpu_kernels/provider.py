@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from corefw.interfaces.op_provider import OpProvider, OpRequest
-from corefw_cpu_kernels import activations, library, norms, positions, products
+from corefw_cpu_kernels import activations, blocks, library, norms, positions, products
 
 __all__ = ["CpuKernels"]
 
@@ -23,6 +23,8 @@ _KERNELS: dict[str, Callable[..., Any]] = {
     "soft_cap": activations.soft_cap,
     "rotary_embedding": positions.rotary_embedding,
 }
+# Ops with a weight in blocks, and which of their sizes is a row's.
+_IN_BLOCKS = {"quantized_linear": "in_features", "quantized_embedding": "width"}
 
 
 class CpuKernels(OpProvider):
@@ -32,20 +34,28 @@ class CpuKernels(OpProvider):
     rank: ClassVar[int] = 50
 
     def supports(self, request: OpRequest) -> str | None:
-        if request.op != "linear" and request.op not in _KERNELS:
+        if request.op != "linear" and request.op not in _KERNELS and request.op not in _IN_BLOCKS:
             return f"no kernel for {request.op}"
         if (request.device_type, request.dtype) != ("cpu", "bfloat16"):
             return f"kernels are for bfloat16 on cpu, not {request.dtype} on {request.device_type}"
-        if request.op == "linear" and request.batch_invariant:
+        if request.op in ("linear", "quantized_linear") and request.batch_invariant:
             return "products of few and of many rows add up in another order"
+        if request.op in _IN_BLOCKS and (reason := blocks.why_not(request.layout)):
+            return reason
         return library.unavailable()
 
     def kernel(self, request: OpRequest) -> Callable[..., Any]:
         if request.op == "linear":
             return _linear(request.shape["out_features"])
+        if request.op == "quantized_linear":
+            return blocks.linear_kernel(request.layout, request.shape["in_features"])
+        if request.op == "quantized_embedding":
+            return blocks.embedding_kernel(request.layout)
         return _KERNELS[request.op]
 
     def prepare_weight(self, request: OpRequest, weight: torch.Tensor) -> torch.Tensor:
+        if request.op in _IN_BLOCKS:
+            return blocks.pack(weight, request.layout, request.shape[_IN_BLOCKS[request.op]])
         return products.pack(weight) if request.op == "linear" else weight
 
 

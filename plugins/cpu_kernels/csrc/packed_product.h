@@ -1,0 +1,258 @@
+// Products of bfloat16 rows with panels of a packed weight, in dot products or on tiles.
+//
+// A packed weight [O, E] is panels of 16 outputs; a panel is blocks of 32 inputs; a block is 16 pairs of inputs by 16
+// outputs by 2: what a dot product of pairs reads in one load, and what a tile register takes as its second operand.
+// Outputs are filled up to 16 and inputs to 32 with zeros. A panel is one piece of memory, read from start to end.
+//
+// Letters: R rows of a block, P panels side by side.
+#pragma once
+#include "scratch.h"
+#include "vectors.h"
+
+namespace CK_NS {
+
+static const int64_t PANEL = 16, BLOCK = 32, BLOCK_ELEMENTS = PANEL * BLOCK;
+
+struct Product {
+    bf16* out;
+    int64_t out_stride;
+    const bf16* input;  // rows filled up to whole blocks
+    int64_t input_stride;
+    const bf16* weight;
+    const bf16* bias;
+    int64_t rows, blocks, outputs;
+
+    int64_t panels() const { return (outputs + PANEL - 1) / PANEL; }
+    const bf16* panel(int64_t index) const { return weight + index * blocks * BLOCK_ELEMENTS; }
+};
+
+// 16 sums of one row and panel, as they leave.
+static inline void finish_panel(bf16* out_row, const bf16* bias, int64_t outputs, int64_t panel, const float* sums) {
+    int64_t at = panel * PANEL;
+    int count = int(outputs - at < PANEL ? outputs - at : PANEL);
+    bf16* out = out_row + at;
+    for (int i = 0; i < count; i += WIDTH) {
+        int n = count - i < WIDTH ? count - i : WIDTH;
+        V v = load(sums + i);
+        if (bias) v = add(v, load_part(bias + at + i, n));
+        if (n == WIDTH) store(out + i, v);
+        else store_part(out + i, v, n);
+    }
+}
+
+static inline void finish(const Product& product, int64_t row, int64_t panel, const float* sums) {
+    finish_panel(product.out + row * product.out_stride, product.bias, product.outputs, panel, sums);
+}
+
+#if CK_LEVEL >= CK_AVX512_VNNI_BF16
+template <int R, int P>
+static void dot_block(const Product& product, int64_t row, int64_t panel) {
+    __m512 sums[R][P];
+    const bf16 *weights[P], *rows[R];
+    for (int p = 0; p < P; ++p) weights[p] = product.panel(panel + p);
+    for (int r = 0; r < R; ++r) {
+        rows[r] = product.input + (row + r) * product.input_stride;
+        for (int p = 0; p < P; ++p) sums[r][p] = _mm512_setzero_ps();
+    }
+    int64_t pairs = product.blocks * 16;
+    for (int64_t pair = 0; pair < pairs; ++pair) {
+        __m512bh weight[P];
+        for (int p = 0; p < P; ++p) {
+            weight[p] = (__m512bh)_mm512_loadu_si512(weights[p] + pair * BLOCK);
+            _mm_prefetch((const char*)(weights[p] + pair * BLOCK + 1024), _MM_HINT_T0);
+        }
+        for (int r = 0; r < R; ++r) {
+            __m512bh value = (__m512bh)_mm512_set1_epi32(*(const int*)(rows[r] + 2 * pair));
+            for (int p = 0; p < P; ++p) sums[r][p] = _mm512_dpbf16_ps(sums[r][p], weight[p], value);
+        }
+    }
+    for (int r = 0; r < R; ++r)
+        for (int p = 0; p < P; ++p) finish(product, row + r, panel + p, (const float*)&sums[r][p]);
+}
+#else
+template <int R, int P>
+static void dot_block(const Product& product, int64_t row, int64_t panel) {
+    static const int PARTS = int(PANEL) / WIDTH;
+    V sums[R][P * PARTS];
+    const bf16 *weights[P], *rows[R];
+    for (int p = 0; p < P; ++p) weights[p] = product.panel(panel + p);
+    for (int r = 0; r < R; ++r) {
+        rows[r] = product.input + (row + r) * product.input_stride;
+        for (int p = 0; p < P * PARTS; ++p) sums[r][p] = zero();
+    }
+    int64_t pairs = product.blocks * 16;
+    for (int64_t pair = 0; pair < pairs; ++pair)
+        for (int p = 0; p < P * PARTS; ++p) {
+            V both = load((const float*)(weights[p / PARTS] + pair * BLOCK) + p % PARTS * WIDTH);
+            V even = low_of_pairs(both), odd = high_of_pairs(both);
+            for (int r = 0; r < R; ++r) {
+                sums[r][p] = fma(even, broadcast(widen(rows[r][2 * pair])), sums[r][p]);
+                sums[r][p] = fma(odd, broadcast(widen(rows[r][2 * pair + 1])), sums[r][p]);
+            }
+        }
+    for (int r = 0; r < R; ++r)
+        for (int p = 0; p < P; ++p) finish(product, row + r, panel + p, (const float*)&sums[r][p * PARTS]);
+}
+#endif
+
+template <int P>
+static void dot_panels(const Product& product, int64_t panel) {
+    int64_t row = 0;
+    for (; row + 4 <= product.rows; row += 4) dot_block<4, P>(product, row, panel);
+    switch (product.rows - row) {
+        case 1: dot_block<1, P>(product, row, panel); break;
+        case 2: dot_block<2, P>(product, row, panel); break;
+        case 3: dot_block<3, P>(product, row, panel); break;
+    }
+}
+
+static void dot_range(const Product& product, int64_t begin, int64_t end) {
+    int64_t panel = begin;
+    for (; panel + 4 <= end; panel += 4) dot_panels<4>(product, panel);
+    for (; panel < end; ++panel) dot_panels<1>(product, panel);
+}
+
+#if CK_LEVEL >= CK_AMX
+// Tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 weights.
+struct TileConfig {
+    uint8_t palette, start_row;
+    uint8_t reserved[14];
+    uint16_t columns_bytes[16];
+    uint8_t rows[16];
+};
+
+static void configure(int upper, int lower) {
+    alignas(64) TileConfig config;
+    __builtin_memset(&config, 0, sizeof config);
+    config.palette = 1;
+    for (int tile = 0; tile < 8; ++tile) config.columns_bytes[tile] = 64;
+    config.rows[0] = config.rows[1] = config.rows[4] = uint8_t(upper);
+    config.rows[2] = config.rows[3] = config.rows[5] = uint8_t(lower ? lower : 1);
+    config.rows[6] = config.rows[7] = 16;
+    // The compiler doesn't see that the instruction reads all of it, and may store it later.
+    __asm__ volatile("" : : "r"(&config) : "memory");
+    _tile_loadconfig(&config);
+}
+
+static void finish_tile(const Product& product, int64_t row, int rows, int64_t panel, const float* sums) {
+    for (int r = 0; r < rows; ++r) finish(product, row + r, panel, sums + r * PANEL);
+}
+
+// Up to 32 rows by two panels.
+static void tile_square(const Product& product, int64_t row, int upper, int lower, int64_t panel) {
+    const bf16 *left = product.panel(panel), *right = product.panel(panel + 1);
+    const bf16* top = product.input + row * product.input_stride;
+    const bf16* bottom = top + 16 * product.input_stride;
+    int64_t stride = product.input_stride * 2;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t block = 0; block < product.blocks; ++block) {
+        _tile_loadd(6, left + block * BLOCK_ELEMENTS, 64);
+        _tile_loadd(4, top + block * BLOCK, stride);
+        _tile_loadd(7, right + block * BLOCK_ELEMENTS, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(5, bottom + block * BLOCK, stride);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    alignas(64) float sums[4][256];
+    _tile_stored(0, sums[0], 64);
+    _tile_stored(1, sums[1], 64);
+    _tile_stored(2, sums[2], 64);
+    _tile_stored(3, sums[3], 64);
+    finish_tile(product, row, upper, panel, sums[0]);
+    finish_tile(product, row, upper, panel + 1, sums[1]);
+    finish_tile(product, row + 16, lower, panel, sums[2]);
+    finish_tile(product, row + 16, lower, panel + 1, sums[3]);
+}
+
+// Up to 16 rows by up to four panels.
+template <int P>
+static void tile_line(const Product& product, int64_t row, int rows, int64_t panel) {
+    const bf16* weight = product.panel(panel);
+    int64_t apart = product.blocks * BLOCK_ELEMENTS;
+    const bf16* top = product.input + row * product.input_stride;
+    int64_t stride = product.input_stride * 2;
+    _tile_zero(0);
+    if (P > 1) _tile_zero(1);
+    if (P > 2) _tile_zero(2);
+    if (P > 3) _tile_zero(3);
+    for (int64_t block = 0; block < product.blocks; ++block) {
+        const bf16* at = weight + block * BLOCK_ELEMENTS;
+        _tile_loadd(4, top + block * BLOCK, stride);
+        _tile_loadd(6, at, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        if (P > 1) {
+            _tile_loadd(7, at + apart, 64);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        if (P > 2) {
+            _tile_loadd(6, at + 2 * apart, 64);
+            _tile_dpbf16ps(2, 4, 6);
+        }
+        if (P > 3) {
+            _tile_loadd(7, at + 3 * apart, 64);
+            _tile_dpbf16ps(3, 4, 7);
+        }
+    }
+    alignas(64) float sums[4][256];
+    _tile_stored(0, sums[0], 64);
+    if (P > 1) _tile_stored(1, sums[1], 64);
+    if (P > 2) _tile_stored(2, sums[2], 64);
+    if (P > 3) _tile_stored(3, sums[3], 64);
+    for (int p = 0; p < P; ++p) finish_tile(product, row, rows, panel + p, sums[p]);
+}
+
+static void tile_range_few(const Product& product, int64_t begin, int64_t end) {
+    int rows = int(product.rows);
+    configure(rows, rows);
+    int64_t panel = begin;
+    for (; panel + 4 <= end; panel += 4) tile_line<4>(product, 0, rows, panel);
+    for (; panel < end; ++panel) tile_line<1>(product, 0, rows, panel);
+    _tile_release();
+}
+
+static void tile_range_many(const Product& product, int64_t begin, int64_t end) {
+    int64_t whole = product.rows / 32 * 32;
+    int rest = int(product.rows - whole), upper = rest < 16 ? rest : 16, lower = rest - upper;
+    if (whole) configure(16, 16);
+    for (int64_t row = 0; row < whole; row += 32) {
+        int64_t panel = begin;
+        for (; panel + 2 <= end; panel += 2) tile_square(product, row, 16, 16, panel);
+        if (panel < end) {
+            tile_line<1>(product, row, 16, panel);
+            tile_line<1>(product, row + 16, 16, panel);
+        }
+    }
+    if (rest) {
+        configure(upper, lower);
+        int64_t panel = begin;
+        if (lower)
+            for (; panel + 2 <= end; panel += 2) tile_square(product, whole, upper, lower, panel);
+        for (; panel < end; ++panel) tile_line<1>(product, whole, upper, panel);
+        if (lower && (end - begin) % 2) {
+            configure(lower, lower);
+            tile_line<1>(product, whole + 16, lower, end - 1);
+        }
+    }
+    _tile_release();
+}
+#endif
+
+static const int64_t FEW_ROWS = 4;
+
+static void range(const Product& product, int64_t begin, int64_t end) {
+#if CK_LEVEL >= CK_AMX
+    if (product.rows > FEW_ROWS) {
+        if (product.rows <= 16) tile_range_few(product, begin, end);
+        else tile_range_many(product, begin, end);
+        return;
+    }
+#endif
+    dot_range(product, begin, end);
+}
+
+}  // namespace CK_NS

@@ -129,6 +129,7 @@ class Worker:
             "kv_handshake": self.kv_handshake,
             "dummy_step": self.dummy_step,
             "memory_bytes": self.memory_bytes,
+            "recorded_steps": self.recorded_steps,
             "plugin_calls": lambda: list(self._calls.names),
             "set_log_level": set_log_level,
             "call_plugin": self._calls.call,
@@ -272,6 +273,17 @@ class Worker:
             "total": runtime.total_memory_bytes(),
             "free": runtime.free_memory_bytes(),
             "peak": runtime.peak_memory_bytes(),
+        }
+
+    def recorded_steps(self) -> dict[str, Any]:
+        """How many steps were replayed, what is recorded, and why other things aren't."""
+        recorded = self._runner.recorded if self._runner is not None else None
+        if recorded is None:
+            return {"num_replays": 0, "recorded": [], "refused": []}
+        return {
+            "num_replays": recorded.num_replays,
+            "recorded": [str(descriptor) for descriptor in recorded.descriptors],
+            "refused": recorded.refusals,
         }
 
     def batch_request_ids(self) -> list[str]:

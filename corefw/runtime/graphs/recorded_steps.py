@@ -108,13 +108,18 @@ class RecordedSteps:
         self._extension = extension
         self._pieces = Pieces()
         self._recorded: dict[BatchDescriptor, _Recorded | None] = {}
-        self._told: set[str] = set()
+        self._told: dict[str, None] = {}
         self.num_replays = 0
 
     @property
     def descriptors(self) -> list[BatchDescriptor]:
         """What has been recorded."""
         return [descriptor for descriptor, recorded in self._recorded.items() if recorded is not None]
+
+    @property
+    def refusals(self) -> list[str]:
+        """Why other steps aren't, a sentence each."""
+        return list(self._told)
 
     def run(self, inputs: StepInputs) -> ReplayedForward | None:
         """Replay a step; None: it must be computed."""
@@ -208,7 +213,7 @@ class RecordedSteps:
 
     def _tell(self, reason: str) -> None:
         if reason not in self._told:
-            self._told.add(reason)
+            self._told[reason] = None
             _log.info("%s", reason)
 
 

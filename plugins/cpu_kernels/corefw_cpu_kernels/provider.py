@@ -7,8 +7,10 @@ from typing import Any, ClassVar
 
 import torch
 
+from corefw.interfaces.graphs import GraphCapture
 from corefw.interfaces.op_provider import OpProvider, OpRequest
 from corefw_cpu_kernels import activations, blocks, library, norms, positions, products
+from corefw_cpu_kernels.graph_capture import CpuGraphCapture
 
 __all__ = ["CpuKernels"]
 
@@ -52,6 +54,9 @@ class CpuKernels(OpProvider):
         if request.op == "quantized_embedding":
             return blocks.embedding_kernel(request.layout)
         return _KERNELS[request.op]
+
+    def graph_capture(self) -> GraphCapture | None:
+        return CpuGraphCapture() if library.unavailable() is None else None
 
     def prepare_weight(self, request: OpRequest, weight: torch.Tensor) -> torch.Tensor:
         if request.op in _IN_BLOCKS:

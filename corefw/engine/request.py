@@ -70,7 +70,8 @@ class Request:
         next_block_end: computed tokens with which its next block is full; both the KV-cache manager's.
         turn: place among waiting requests with the same key; None before the request first waits.
         last_ids: tokens that end the output, if it is long enough; the model's and the client's together.
-        length_limit: tokens, the prompt's included, at which the client wants it to end whatever they are.
+        length_limit: tokens, the prompt's included, at which it ends whatever they are: the client's limit, or the
+            scheduler's.
         status: where it stands; changed by ``move_to`` alone.
         has_output: whether an output has gone out.
         scheduled_s: when its first step was put together, on the monotonic clock; None before it.

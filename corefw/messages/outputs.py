@@ -132,7 +132,7 @@ class RequestTimes(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first_token_s: float | None = None
 
 
-class EngineCoreOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EngineCoreOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """News of one request. Every request ends in exactly one output with a ``finish_reason``.
 
     Attributes:

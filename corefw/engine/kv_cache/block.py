@@ -63,6 +63,21 @@ class FreeBlockQueue:
         self.remove(block)
         return block
 
+    def pop_many(self, num_blocks: int) -> list[KVCacheBlock]:
+        """The next blocks to reuse; there must be so many."""
+        taken: list[KVCacheBlock] = []
+        block = self._head.next_free
+        for _ in range(num_blocks):
+            assert block is not None
+            after = block.next_free
+            block.prev_free = block.next_free = None
+            taken.append(block)
+            block = after
+        assert block is not None
+        self._head.next_free, block.prev_free = block, self._head
+        self._num_blocks -= num_blocks
+        return taken
+
     def remove(self, block: KVCacheBlock) -> None:
         """Take a block out of the middle."""
         before, after = block.prev_free, block.next_free

@@ -28,6 +28,9 @@ class PolicyQueue(FreeBlockQueue):
         self.remove(chosen)
         return chosen
 
+    def pop_many(self, num_blocks: int) -> list[KVCacheBlock]:
+        return [self.pop() for _ in range(num_blocks)]
+
     def remove(self, block: KVCacheBlock) -> None:
         super().remove(block)
         if block.cache_key is not None:

@@ -161,10 +161,10 @@ class KVCacheGroup:
         end = request.num_computed_tokens // self.spec.block_size
         if end <= table.num_cached:
             return
-        keys = self._group_hashes(request.block_hashes)
+        keys, pool = self._group_hashes(request.block_hashes), self._pool
         for index in range(table.num_cached, end):
-            is_new = self._pool.cache(table.blocks[index], cache_key(keys[index], self._group_id))
-            if is_new and self._pool.has_listeners:
+            is_new = pool.cache(table.blocks[index], cache_key(keys[index], self._group_id))
+            if is_new and pool.has_listeners:
                 self._tell_stored(request, keys, index)
         table.num_cached = end
 

@@ -54,7 +54,7 @@ class HashAlgorithm:
     Attributes:
         name: as configurations spell it.
         digest: the hash of some bytes.
-        root: stands before a first block.
+        root: stands before a first block; as long as a hash.
         is_reproducible: another process gives the same hashes.
     """
 
@@ -167,6 +167,8 @@ class BlockHasher:
         self.block_size = block_size
         self.algorithm = algorithm
         self._sources = tuple(sources)
+        self._before_parent = _header(b"parent", len(algorithm.root))
+        self._before_tokens = _header(b"tokens", 8 * block_size)
 
     def extend(self, request: Request) -> None:
         """Hash the full blocks of the request's tokens that aren't hashed yet."""
@@ -174,21 +176,24 @@ class BlockHasher:
         begin, end = len(hashes) * size, request.num_tokens // size * size
         if begin == end:
             return
-        algorithm, sources = self.algorithm, self._sources_of(request)
-        parent = hashes[-1] if hashes else algorithm.root
+        digest, sources = self.algorithm.digest, self._sources_of(request)
+        parent = hashes[-1] if hashes else self.algorithm.root
         # As hash_block does it, with all tokens packed at once.
         packed, width = struct.pack(f"<{end - begin}q", *request.token_ids[begin:end]), 8 * size
-        before_parent, before_tokens = _header(b"parent", len(parent)), _header(b"tokens", width)
+        before_parent, before_tokens = self._before_parent, self._before_tokens
         for start in range(begin, end, size):
             first = 8 * (start - begin)
-            tokens = packed[first : first + width]
-            keys = [key for source in sources for key in source(request, start, start + size)]
-            extra = b"".join(_field(domain, value) for domain, value in sorted(keys)) if keys else b""
-            parent = algorithm.digest(b"".join((before_parent, parent, before_tokens, tokens, extra)))
+            fields = before_parent + parent + before_tokens + packed[first : first + width]
+            if sources:
+                keys = sorted(key for source in sources for key in source(request, start, start + size))
+                fields = b"".join((fields, *(_field(domain, value) for domain, value in keys)))
+            parent = digest(fields)
             hashes.append(parent)
 
     def _sources_of(self, request: Request) -> tuple[KeySource, ...]:
         """Those that have something to say of the request."""
+        if request.cache_salt is None and not request.prompt_embeds:
+            return self._sources
         own = ((_salt, request.cache_salt is not None), (_embeds, bool(request.prompt_embeds)))
         return (*(source for source, speaks in own if speaks), *self._sources)
 

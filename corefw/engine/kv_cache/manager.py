@@ -117,10 +117,11 @@ class KVCacheManager:
 
     def num_blocks_wanted(self, request: Request, num_tokens: int, hit: PrefixHit | None = None) -> int:
         """Free blocks that it takes now to let the request hold that many tokens, with cached ones that are free."""
-        found = (hit or self._no_hit).blocks
-        groups = zip(self._groups, found, strict=True)
+        if hit is None:
+            return sum([group.num_missing_blocks(request.request_id, num_tokens) for group in self._groups])
+        groups = zip(self._groups, hit.blocks, strict=True)
         missing = sum(group.num_missing_blocks(request.request_id, num_tokens, blocks) for group, blocks in groups)
-        return missing + _num_revived(found)
+        return missing + _num_revived(hit.blocks)
 
     def num_blocks_to_come(self, request: Request, hit: PrefixHit | None = None) -> int:
         """Free blocks that it takes at most until all known tokens of the request are computed."""
@@ -164,7 +165,7 @@ class KVCacheManager:
             for group, blocks in zip(self._groups, hit.blocks, strict=True):
                 group.take_hit(request.request_id, blocks)
         new_block_ids = [group.grow(request.request_id, num_tokens) for group in self._groups]
-        request.num_slots = min(group.num_slots(request.request_id) for group in self._groups)
+        request.num_slots = min([group.num_slots(request.request_id) for group in self._groups])
         return new_block_ids
 
     def block_ids(self, request: Request) -> list[list[int]]:
@@ -182,12 +183,13 @@ class KVCacheManager:
 
     def cache_blocks(self, request: Request) -> None:
         """Make the request's full blocks findable, as far as its tokens are computed. Call only after the step."""
-        if self._hasher is None or request.num_computed_tokens < request.next_block_end:
+        hasher = self._hasher
+        if hasher is None or request.num_computed_tokens < request.next_block_end:
             return
-        size = self._hasher.block_size
+        size = hasher.block_size
         num_full = request.num_computed_tokens // size
         if num_full > len(request.block_hashes):
-            self._hasher.extend(request)
+            hasher.extend(request)
         for group in self._groups:
             group.cache_full_blocks(request)
         request.next_block_end = (num_full + 1) * size

@@ -68,9 +68,10 @@ class BlockPool:
         """
         if num_blocks > len(self._free):
             raise EngineError(f"{num_blocks} KV blocks wanted, {len(self._free)} are free")
-        taken = [self._free.pop() for _ in range(num_blocks)]
+        taken = self._free.pop_many(num_blocks)
         for block in taken:
-            self._forget(block)
+            if block.cache_key is not None:
+                self._forget(block)
             block.ref_count = 1
         return taken
 
@@ -110,7 +111,8 @@ class BlockPool:
         """
         if block.is_null or block.cache_key == key:
             return False
-        self._forget(block)
+        if block.cache_key is not None:
+            self._forget(block)
         block.cache_key = key
         return self._cached.add(key, block)
 

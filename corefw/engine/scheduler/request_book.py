@@ -64,7 +64,7 @@ class RequestBook(Scheduler):
         self._vocab_size = config.model_info.vocab_size
         self._strategy = choose_strategies(config.scheduler, plugins)
         self._max_in_flight = config.max_batches_in_flight
-        self._is_async = config.scheduler.async_scheduling
+        self._is_async = bool(config.scheduler.async_scheduling)
         self._num_stages = config.parallel.pipeline_parallel_size
         self._max_active = config.scheduler.max_num_active_seqs or config.scheduler.max_num_seqs
         self._events = KVEventRecorder() if config.cache.kv_events else None
@@ -108,6 +108,7 @@ class RequestBook(Scheduler):
         if is_transferred or request.request_id in self._requests or request.request_id in pending_ids:
             raise RequestError(f"request id {request.request_id[:80]!r} is in use; ids must be unique")
         added = Request(request)
+        added.length_limit = min(added.length_limit, self._max_model_len)
         self._requests[added.request_id] = added
         self._waiting.add(added)
         stop = check_stop(added, self._max_model_len) if request.prior_output_ids else None

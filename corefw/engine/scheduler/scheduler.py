@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import ClassVar
 
 from corefw.engine.kv_cache.manager import PrefixHit
@@ -236,17 +235,19 @@ class DefaultScheduler(RequestBook):
             outputs += [failed for load in self._transfers.take(result.transfers) if (failed := self._lose(load))]
         sampled_by_id = dict(zip(result.request_ids, result.sampled_token_ids, strict=True))
         logprobs = logprobs_by_id(result)
+        refused, failures = result.refused, result.failed
         for request, num_tokens in self._landed(scheduled):
-            sampled = sampled_by_id.get(request.request_id, _NO_TOKENS)
-            refusal = result.refused.get(request.request_id) if result.refused else None
-            error = result.failed.get(request.request_id) if result.failed else None
+            request_id = request.request_id
+            sampled = sampled_by_id.get(request_id, _NO_TOKENS)
+            refusal = refused.get(request_id) if refused else None
+            error = failures.get(request_id) if failures else None
             error = error or refusal or self._advance(request, num_tokens, len(sampled))
             if refusal:
                 outputs.append(self._finish(request, FinishReason.ERROR, error=refusal, kind=ErrorKind.REQUEST))
             elif error:
                 outputs.append(self._finish(request, FinishReason.ERROR, error=error))
             elif sampled:
-                outputs.append(self._take_tokens(request, sampled, logprobs.get(request.request_id), result))
+                outputs.append(self._take_tokens(request, sampled, logprobs.get(request_id), result))
         self._drop_ended()
         return outputs
 
@@ -312,13 +313,13 @@ class DefaultScheduler(RequestBook):
         """Append tokens up to the one that ends the output; what was sampled behind it is dropped."""
         if request.length_limit == request.num_prompt_tokens:  # the prompt was only to be scored
             return [], Stop(FinishReason.LENGTH)
-        token_ids, length_limit = request.token_ids, min(request.length_limit, self._max_model_len)
-        for count, token_id in enumerate(sampled, start=1):
+        token_ids, num_before = request.token_ids, len(request.token_ids)
+        for token_id in sampled:
             token_ids.append(token_id)
-            if token_id in request.last_ids or len(token_ids) >= length_limit:
+            if token_id in request.last_ids or len(token_ids) >= request.length_limit:
                 stop = check_stop(request, self._max_model_len)
                 if stop:
-                    return sampled[:count], stop
+                    return sampled[: len(token_ids) - num_before], stop
         return sampled, None
 
     def fail_step(self, scheduled: SchedulerOutput, error: str) -> list[EngineCoreOutput]:
@@ -357,10 +358,11 @@ class DefaultScheduler(RequestBook):
         request.move_to(RequestStatus.PREEMPTED)
         self._waiting.put_back(request)
 
-    def _landed(self, scheduled: SchedulerOutput) -> Iterator[tuple[Request, int]]:
+    def _landed(self, scheduled: SchedulerOutput) -> list[tuple[Request, int]]:
         """The step's requests with their tokens, without those that ended or gave way while it ran."""
         requests, running = self._in_flight.land(scheduled.step), RequestStatus.RUNNING
-        for request_id, num_tokens in scheduled.num_scheduled_tokens.items():
-            request = requests.get(request_id)
-            if request is not None and request.status is running:
-                yield request, num_tokens
+        return [
+            (request, num_tokens)
+            for request_id, num_tokens in scheduled.num_scheduled_tokens.items()
+            if (request := requests.get(request_id)) is not None and request.status is running
+        ]

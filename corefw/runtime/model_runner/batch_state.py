@@ -49,7 +49,7 @@ class BatchState:
     def rows(self, request_ids: Iterable[str]) -> npt.NDArray[np.intp]:
         """Rows of requests that must be held."""
         try:
-            return np.array([self._rows[request_id] for request_id in request_ids], dtype=np.intp)
+            return np.array(list(map(self._rows.__getitem__, request_ids)), dtype=np.intp)
         except KeyError as error:
             raise EngineError(f"the step names request {error.args[0]}, which this worker doesn't hold") from None
 
@@ -110,7 +110,8 @@ class BatchState:
         rows = self.rows(cached.request_ids)
         if cached.new_token_ids:
             self._learn(rows, cached)
-        wrong = np.flatnonzero(self.num_outputs[rows] != np.array(cached.num_output_tokens, dtype=np.int64))
+        num_outputs = self.tokens.lengths[rows] - self.num_prompt[rows]
+        wrong = np.flatnonzero(num_outputs != np.array(cached.num_output_tokens, dtype=np.int64))
         if len(wrong):
             first = int(wrong[0])
             raise EngineError(
@@ -118,10 +119,12 @@ class BatchState:
                 f"tokens, this worker {int(self.num_outputs[rows[first]])}"
             )
         self.num_computed[rows] = cached.num_computed_tokens
-        for row, groups in zip(rows, cached.new_block_ids, strict=True):
-            for table, block_ids in zip(self.block_tables, groups, strict=True):
+        fresh = [index for index, groups in enumerate(cached.new_block_ids) if any(groups)]
+        for index in fresh:
+            row = int(rows[index])
+            for table, block_ids in zip(self.block_tables, cached.new_block_ids[index], strict=True):
                 if block_ids:
-                    table.extend(int(row), block_ids)
+                    table.extend(row, block_ids)
 
     def _learn(self, rows: npt.NDArray[np.intp], cached: CachedRequests) -> None:
         """Append what another pipeline stage sampled; whoever sampled it has it already."""

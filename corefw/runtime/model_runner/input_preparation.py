@@ -85,6 +85,7 @@ class InputPreparation:
     ) -> None:
         self._groups = tuple(groups)
         self._max_num_tokens = max_num_tokens
+        self._counting = np.arange(max_num_tokens + 1, dtype=np.int64)
         self._input_ids = HostBuffer(max_num_tokens, torch.int64, device)
         self._positions = HostBuffer(max_num_tokens, torch.int64, device)
         self._logits_indices = HostBuffer(max_num_seqs, torch.int64, device)
@@ -98,25 +99,34 @@ class InputPreparation:
     def prepare(self, batch: BatchState, num_scheduled_tokens: Mapping[str, int]) -> StepInputs:
         """Lay out the step. Requests come in row order, whatever order the scheduler named them in."""
         rows = batch.rows(num_scheduled_tokens)
-        order = np.argsort(rows)
-        rows = rows[order]
-        counts = np.fromiter(num_scheduled_tokens.values(), dtype=np.int64, count=len(rows))[order]
-        starts, ends = batch.num_computed[rows], batch.num_computed[rows] + counts
-        self._check(batch, rows, counts, ends)
-        query_starts = np.concatenate(([0], np.cumsum(counts)))
-        num_tokens = int(query_starts[-1])
-        request_T = np.repeat(np.arange(len(rows)), counts)
-        positions_T = np.arange(num_tokens) + np.repeat(starts - query_starts[:-1], counts)
-        sampled = np.flatnonzero(ends == batch.tokens.lengths[rows])
+        counts = np.array(list(num_scheduled_tokens.values()), dtype=np.int64)
+        num_tokens = int(counts.sum())
+        is_decode = num_tokens == len(rows) and bool((counts == 1).all())
+        if is_decode:
+            rows.sort()
+        else:
+            order = np.argsort(rows)
+            rows, counts = rows[order], counts[order]
+        starts = batch.num_computed[rows]
+        ends = starts + counts
+        num_known = batch.tokens.lengths[rows]
+        self._check(batch, rows, num_tokens, counts, ends, num_known)
+        if is_decode:
+            query_starts, rows_T, positions_T = self._counting[: num_tokens + 1], rows, starts
+        else:
+            query_starts = np.concatenate(([0], np.cumsum(counts)))
+            rows_T = np.repeat(rows, counts)
+            positions_T = self._counting[:num_tokens] + np.repeat(starts - query_starts[:-1], counts)
+        sampled = np.flatnonzero(ends == num_known)
         return StepInputs(
             rows=rows,
             num_tokens=num_tokens,
-            input_ids=self._input_ids.upload(batch.tokens.values[rows[request_T], positions_T]),
+            input_ids=self._input_ids.upload(batch.tokens.values[rows_T, positions_T]),
             positions=self._positions.upload(positions_T),
             query_starts=self._query_starts.upload(query_starts, tail=num_tokens),
             seq_lens=self._seq_lens.upload(ends),
             block_tables=self._upload_tables(batch, rows, starts, int(ends.max())),
-            slot_mappings=self._upload_slots(batch, rows[request_T], positions_T),
+            slot_mappings=self._upload_slots(batch, rows_T, positions_T),
             sampled=sampled,
             logits_indices=self._logits_indices.upload(query_starts[sampled + 1] - 1),
         )
@@ -145,7 +155,7 @@ class InputPreparation:
         for slots in self._slots:
             slots.upload(nothing, tail=NO_SLOT)
         for table in self._tables:
-            table.upload(np.zeros((0, 0), dtype=np.int32))
+            table.clear()
         empty = StepInputs(
             rows=nothing,
             num_tokens=0,
@@ -164,20 +174,23 @@ class InputPreparation:
         self,
         batch: BatchState,
         rows: npt.NDArray[np.intp],
+        num_tokens: int,
         counts: npt.NDArray[np.int64],
         ends: npt.NDArray[np.int64],
+        num_known: npt.NDArray[np.int64],
     ) -> None:
         """Writing outside a request's own blocks would corrupt another's; better fail the step."""
-        if counts.sum() > self._max_num_tokens:
-            raise EngineError(f"the step has {counts.sum()} tokens, but at most {self._max_num_tokens} were announced")
+        if num_tokens > self._max_num_tokens:
+            raise EngineError(f"the step has {num_tokens} tokens, but at most {self._max_num_tokens} were announced")
         tables = zip(batch.block_tables, self._groups, strict=True)
-        num_slots = np.min([table.lengths[rows] * group.block_size for table, group in tables], axis=0)
-        bad = np.flatnonzero((counts < 1) | (ends > batch.tokens.lengths[rows]) | (ends > num_slots))
-        if len(bad):
-            row = rows[bad[0]]
+        slots = [table.lengths[rows] * group.block_size for table, group in tables]
+        num_slots = slots[0] if len(slots) == 1 else np.minimum.reduce(slots)
+        bad = (counts < 1) | (ends > num_known) | (ends > num_slots)
+        if bad.any():
+            first = int(bad.argmax())
             raise EngineError(
-                f"request {batch.request_ids[row]}: {counts[bad[0]]} tokens up to position {ends[bad[0]]} scheduled, "
-                f"but {batch.tokens.lengths[row]} tokens are known and blocks hold {num_slots[bad[0]]}"
+                f"request {batch.request_ids[rows[first]]}: {counts[first]} tokens up to position {ends[first]} "
+                f"scheduled, but {num_known[first]} tokens are known and blocks hold {num_slots[first]}"
             )
 
     def _upload_tables(
@@ -186,12 +199,10 @@ class InputPreparation:
         """Tables as wide as the longest request of the step needs."""
         uploaded = []
         for buffer, table, group in zip(self._tables, batch.block_tables, self._groups, strict=True):
-            width = -(-longest // group.block_size)
-            values = table.values[rows, :width]
+            num_unread = None
             if group.sliding_window is not None:
-                first_read = np.maximum(0, starts + 1 - group.sliding_window) // group.block_size
-                values[np.arange(width) < first_read[:, None]] = NULL_BLOCK
-            uploaded.append(buffer.upload(values))
+                num_unread = np.maximum(0, starts + 1 - group.sliding_window) // group.block_size
+            uploaded.append(buffer.upload(rows, table, -(-longest // group.block_size), num_unread))
         return tuple(uploaded)
 
     def _upload_slots(
@@ -200,6 +211,6 @@ class InputPreparation:
         uploaded = []
         for buffer, table, group in zip(self._slots, batch.block_tables, self._groups, strict=True):
             index_T, offset_T = np.divmod(positions_T, group.block_size)
-            slots_T = table.values[rows_T, index_T].astype(np.int64) * group.block_size + offset_T
+            slots_T = table.values[rows_T, index_T] * np.int64(group.block_size) + offset_T
             uploaded.append(buffer.upload(slots_T, tail=NO_SLOT))
         return tuple(uploaded)

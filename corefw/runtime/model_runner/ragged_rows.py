@@ -18,11 +18,13 @@ class RaggedRows:
     Attributes:
         values: int32 [rows, capacity].
         lengths: int64 [rows].
+        versions: int64 [rows]; another number whenever a row's items have changed.
     """
 
     def __init__(self, num_rows: int) -> None:
         self.values = np.zeros((num_rows, _FIRST_CAPACITY), dtype=np.int32)
         self.lengths = np.zeros(num_rows, dtype=np.int64)
+        self.versions = np.zeros(num_rows, dtype=np.int64)
 
     def extend(self, row: int, items: Sequence[int]) -> None:
         """Append to one row."""
@@ -31,18 +33,22 @@ class RaggedRows:
         self._reserve(end)
         self.values[row, start:end] = items
         self.lengths[row] = end
+        self.versions[row] += 1
 
     def append(self, rows: npt.NDArray[np.intp], items: npt.NDArray[np.int64]) -> None:
         """Append one item to each of some different rows."""
         if len(rows):
-            self._reserve(int(self.lengths[rows].max()) + 1)
-            self.values[rows, self.lengths[rows]] = items
-            self.lengths[rows] += 1
+            ends = self.lengths[rows]
+            self._reserve(int(ends.max()) + 1)
+            self.values[rows, ends] = items
+            self.lengths[rows] = ends + 1
+            self.versions[rows] += 1
 
     def clear(self, row: int) -> None:
         """Empty a row."""
         self.values[row, : self.lengths[row]] = 0
         self.lengths[row] = 0
+        self.versions[row] += 1
 
     def move(self, source: int, target: int) -> None:
         """Put one row in the place of another and empty the first."""

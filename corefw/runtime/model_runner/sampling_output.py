@@ -53,30 +53,24 @@ class SamplingOutput:
         A failed row gets no token, and its request is about to end. The batch counts one all the same: a step that is
         on its way already may go on from there.
         """
-        request_ids = [batch.request_ids[row] for row in inputs.rows]
-        errors = {name: error for name in request_ids if (error := self._processors.failed.get(name)) is not None}
-        sampled: list[list[int]] = [[] for _ in request_ids]
+        request_ids = [batch.request_ids[row] for row in inputs.rows.tolist()]
+        errors = self._processors.failed_of(request_ids)
         if logits is None:
-            return ModelRunnerOutput(request_ids=request_ids, sampled_token_ids=sampled, failed=errors)
+            return ModelRunnerOutput(
+                request_ids=request_ids, sampled_token_ids=[[] for _ in request_ids], failed=errors
+            )
         rows = inputs.rows[inputs.sampled]
         result = self._sample(batch, rows, logits)
         failed = result.failed.cpu().numpy()
-        failed |= np.array([request_ids[index] in errors for index in inputs.sampled], dtype=np.bool_)
+        if errors:
+            failed |= np.array([request_ids[index] in errors for index in inputs.sampled.tolist()], dtype=np.bool_)
+        any_failed = bool(failed.any())
         token_ids = result.token_ids.cpu().numpy()
-        batch.append_tokens(rows, np.where(failed, 0, token_ids))
-        for index, token_id in zip(inputs.sampled[~failed].tolist(), token_ids[~failed].tolist(), strict=True):
-            sampled[index] = [token_id]
-        emptied = np.zeros_like(failed) if result.emptied is None else result.emptied.cpu().numpy()
-        refused: dict[str, str] = {}
-        for place in np.flatnonzero(failed).tolist():
-            name = request_ids[inputs.sampled[place]]
-            if emptied[place] and place not in result.errors and name not in errors:
-                refused[name] = _EMPTIED.format(len(_output_ids(batch, int(rows[place]))) - 1)
-            else:
-                errors.setdefault(name, result.errors.get(place, _FAILED))
+        batch.append_tokens(rows, np.where(failed, 0, token_ids) if any_failed else token_ids)
+        refused = self._explain(batch, inputs, request_ids, result, failed, errors) if any_failed else {}
         return ModelRunnerOutput(
             request_ids=request_ids,
-            sampled_token_ids=sampled,
+            sampled_token_ids=_by_request(len(request_ids), inputs.sampled, token_ids, failed if any_failed else None),
             logprobs=_step_logprobs(result.logprobs, inputs.sampled, failed),
             full_logprobs=_step_logprobs(result.full_logprobs, inputs.sampled, failed),
             prompt_logprobs=prompt_logprobs,
@@ -84,15 +78,55 @@ class SamplingOutput:
             refused=refused,
         )
 
+    def _explain(
+        self,
+        batch: BatchState,
+        inputs: StepInputs,
+        request_ids: list[str],
+        result: SamplerOutput,
+        failed: npt.NDArray[np.bool_],
+        errors: dict[str, str],
+    ) -> dict[str, str]:
+        """Add to the errors why rows got no token; returns those where the request's own parameters are at fault."""
+        emptied = np.zeros_like(failed) if result.emptied is None else result.emptied.cpu().numpy()
+        refused: dict[str, str] = {}
+        for place in np.flatnonzero(failed).tolist():
+            name = request_ids[inputs.sampled[place]]
+            if emptied[place] and place not in result.errors and name not in errors:
+                row = int(inputs.rows[inputs.sampled[place]])
+                refused[name] = _EMPTIED.format(len(_output_ids(batch, row)) - 1)
+            else:
+                errors.setdefault(name, result.errors.get(place, _FAILED))
+        return refused
+
     def _sample(self, batch: BatchState, rows: npt.NDArray[np.intp], logits: torch.Tensor) -> SamplerOutput:
         metadata = batch.sampling.gather(rows, batch.tokens, batch.num_prompt)
-        bound = [
-            processor
-            for place, row in enumerate(rows)
-            for processor in self._processors.bind(place, batch.request_ids[row], _output_ids(batch, int(row)))
-        ]
+        if self._processors.any_bound:
+            bound = [
+                processor
+                for place, row in enumerate(rows.tolist())
+                for processor in self._processors.bind(place, batch.request_ids[row], _output_ids(batch, row))
+            ]
+            metadata = dataclasses.replace(metadata, processors=tuple(bound))
         with torch.inference_mode():
-            return self._sampler(logits, dataclasses.replace(metadata, processors=tuple(bound)) if bound else metadata)
+            return self._sampler(logits, metadata)
+
+
+def _by_request(
+    num_requests: int,
+    sampled: npt.NDArray[np.intp],
+    token_ids: npt.NDArray[np.int64],
+    failed: npt.NDArray[np.bool_] | None,
+) -> list[list[int]]:
+    """One list a request of the step, empty where it got no token."""
+    if failed is None and len(sampled) == num_requests:
+        return [[token_id] for token_id in token_ids.tolist()]
+    if failed is not None:
+        sampled, token_ids = sampled[~failed], token_ids[~failed]
+    found: list[list[int]] = [[] for _ in range(num_requests)]
+    for index, token_id in zip(sampled.tolist(), token_ids.tolist(), strict=True):
+        found[index] = [token_id]
+    return found
 
 
 def _output_ids(batch: BatchState, row: int) -> npt.NDArray[np.int32]:

@@ -73,6 +73,17 @@ class RequestProcessors:
         for request in scheduled.new_requests:
             self._enter(request)
 
+    @property
+    def any_bound(self) -> bool:
+        """Whether ``bind`` has anything for any request."""
+        return bool(self._states)
+
+    def failed_of(self, request_ids: Iterable[str]) -> dict[str, str]:
+        """Those of ``failed`` that are among these."""
+        if not self.failed:
+            return {}
+        return {name: error for name in request_ids if (error := self.failed.get(name)) is not None}
+
     def bind(self, row: int, request_id: str, output_ids: npt.NDArray[np.int32]) -> Iterable[BoundProcessor]:
         """What is to be applied to a row of the step."""
         for processor, state in self._states.get(request_id, ()):

@@ -21,7 +21,7 @@ from corefw.env import child_environment
 
 __all__ = ["Server", "descendants", "is_alive", "launch", "serving", "stop"]
 
-START_LIMIT_S = 120.0
+START_LIMIT_S = 300.0
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Server:
 
     def metric(self, name: str) -> float:
         """A metric: of one set of labels if ``name`` has them, else summed over all."""
-        text = httpx.get(f"{self.url}/metrics").text
+        text = httpx.get(f"{self.url}/metrics", timeout=60).text
         labels = "" if "{" in name else r"(?:{[^}]*})?"
         values = re.findall(rf"^{re.escape(name)}{labels} ([0-9.e+-]+|NaN)$", text, re.MULTILINE)
         assert values, f"no metric {name}"
@@ -128,8 +128,9 @@ def _wait_ready(server: Server, started: float) -> int:
         if match and _healthy(int(match.group(1))):
             return int(match.group(1))
         time.sleep(0.02)
+    log = server.log
     stop(server)
-    raise AssertionError(f"the server was not ready in {START_LIMIT_S} s:\n{server.log}")
+    raise AssertionError(f"the server was not ready in {START_LIMIT_S} s:\n{log}")
 
 
 def _healthy(port: int) -> bool:

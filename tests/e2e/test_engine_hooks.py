@@ -41,7 +41,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_tiny_llama(tmp_path_factory.mktemp("tiny")))
+    return str(write_tiny_llama(tmp_path_factory.mktemp("tiny"), max_position_embeddings=4096))
 
 
 def open_llm(model: str, plugins: str, **settings: Any) -> LLM:
@@ -222,7 +222,7 @@ def test_wrong_extensions_are_a_400_with_their_path(server: Server, extensions: 
 
 
 def test_a_client_that_hangs_up_is_told_to_observers_as_an_abort(server: Server, site: Path) -> None:
-    body = {"prompt": PROMPT, "max_tokens": 200, "ignore_eos": True, "stream": True}
+    body = {"prompt": PROMPT, "max_tokens": 4000, "ignore_eos": True, "stream": True}
     body["extensions"] = {"recorder": {"label": "left"}}
     with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=60) as response:
         next(response.iter_lines())

@@ -10,18 +10,30 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
 from corefw.testing.server_process import Server, descendants, is_alive, launch, serving, stop
+from corefw.testing.tiny_models import write_tiny_llama
+from tests.e2e.ports import port_for_two
 
 pytestmark = pytest.mark.model
 SMALL = ("--kv-cache-memory", "256MiB", "--served-model-name", "demo")
-# Start-up limits are asserted at three times the stated value.
+# Limits are asserted at three times the stated value.
 HELP_LIMIT_S = 3 * 0.3
 START_LIMIT_S = 3 * 6.0
+ENDS_WITHIN_S = 3 * 1.0
+NOTICED_WITHIN_S = 3 * 2.0
+GONE_WITHIN_S = 3 * 5.0
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """Flags for what is about processes alone."""
+    return (str(write_tiny_llama(tmp_path_factory.mktemp("tiny"))), *SMALL)
 
 
 def test_help_is_quick() -> None:
@@ -50,9 +62,14 @@ def test_an_answer_comes_soon_after_the_command() -> None:
         with serving(*SMALL) as running:
             body = {"model": "demo", "prompt": "The capital of France is", "max_tokens": 4, "temperature": 0}
             answer = httpx.post(f"{running.url}/v1/completions", json=body, timeout=60).json()
-            took_s.append(time.monotonic() - started)
+            took_s.append(time.monotonic() - started - _waited_s(running.process.pid, *running.children()))
         assert "Paris" in answer["choices"][0]["text"]
     assert min(took_s) < START_LIMIT_S
+
+
+def _waited_s(*pids: int) -> float:
+    """How long that process waited for a processor which did so longest: time that others took."""
+    return max(int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) for pid in pids) / 1e9
 
 
 @pytest.mark.slow  # that of three hundred requests is in every run
@@ -94,53 +111,56 @@ async def _storm(running: Server, num_requests: int) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_disconnect_frees_the_request_within_a_second(server: Server, stream: bool) -> None:
     body = {"model": "demo", "prompt": "Once", "max_tokens": 4000, "stream": stream, "ignore_eos": True}
+    server.wait_idle()
     aborted = _aborted(server)
 
     async def leave() -> None:
         async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
-            try:
-                async with asyncio.timeout(1.0):
-                    await client.post("/v1/completions", json=body)
-            except TimeoutError:
-                pass
+            asking = asyncio.create_task(client.post("/v1/completions", json=body))
+            await asyncio.to_thread(server.wait_busy)
+            asking.cancel()
+            await asyncio.wait([asking])
 
     asyncio.run(leave())
-    server.wait_idle(3.0)
-    assert _aborted(server) == aborted + 1
+    server.wait_idle(ENDS_WITHIN_S)
+    _wait_until(lambda: _aborted(server) == aborted + 1)
 
 
 def _aborted(server: Server) -> float:
     return server.metric('corefw:requests_total{finish_reason="abort",model_name="demo"}')
 
 
-def test_sigterm_ends_everything_cleanly() -> None:
-    running = launch(*SMALL)
+def test_sigterm_ends_everything_cleanly(tiny: tuple[str, ...]) -> None:
+    running = launch(*tiny)
     children = running.children()
     assert children
     running.process.send_signal(signal.SIGTERM)
-    assert running.process.wait(20) == 0
+    assert running.process.wait(60) == 0
     _assert_gone(children)
     assert "Traceback" not in running.log
     stop(running)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("delay_s", [0.2, 1.2])
-def test_a_signal_during_the_start_leaves_nothing(tmp_path: Path, number: int, delay_s: float) -> None:
+@pytest.mark.parametrize("has_children", [False, True])
+def test_a_signal_during_the_start_leaves_nothing(tiny: tuple[str, ...], number: int, has_children: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
         process = subprocess.Popen(
-            [sys.executable, "-m", "corefw.cli.main", "serve", "--port", "0", *SMALL],
+            [sys.executable, "-m", "corefw.cli.main", "serve", "--port", "0", *tiny],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env={**os.environ, "TMPDIR": folder},
             start_new_session=True,
         )
-        time.sleep(delay_s)
+        time.sleep(0.2)
+        if has_children:
+            _wait_until(lambda: bool(descendants(process.pid)))
+            time.sleep(0.3)  # the core is on its way
         children = descendants(process.pid)
         process.send_signal(number)
         _, said = process.communicate(timeout=30)
         assert process.returncode != 0
-        assert delay_s < 1 or b"Traceback" not in said  # before its first line, Python itself may print one
+        assert not has_children or b"Traceback" not in said  # before its first line, Python itself may print one
         _assert_gone(children)
         assert list(Path(folder).iterdir()) == []
 
@@ -158,42 +178,45 @@ def test_sigterm_lets_a_running_request_finish() -> None:
 
     answer = asyncio.run(ask_and_term())
     assert answer.json()["usage"]["completion_tokens"] == 24
-    assert running.process.wait(20) == 0
+    assert running.process.wait(60) == 0
     stop(running)
 
 
-def test_sigkill_of_the_front_end_leaves_no_process_and_frees_the_port() -> None:
-    running = launch(*SMALL)
+def test_sigkill_of_the_front_end_leaves_no_process_and_frees_the_port(tiny: tuple[str, ...]) -> None:
+    running = launch(*tiny, "--port", str(port_for_two()))
     children = running.children()
     os.kill(running.process.pid, signal.SIGKILL)
     running.process.wait(10)
     _assert_gone(children)
-    with serving(*SMALL, "--port", str(running.port)) as again:
+    with serving(*tiny, "--port", str(running.port)) as again:
         assert again.port == running.port
     stop(running)
 
 
-def test_a_core_that_dies_for_good_turns_health_to_503_and_ends_the_server() -> None:
-    running = launch(*SMALL, "--no-restart-engine")
+def test_a_core_that_dies_for_good_turns_health_to_503_and_ends_the_server(tiny: tuple[str, ...]) -> None:
+    running = launch(*tiny, "--no-restart-engine")
     (core, *_) = running.children()
     os.kill(core, signal.SIGKILL)
-    statuses = []
-    deadline = time.monotonic() + 6
-    while time.monotonic() < deadline and running.process.poll() is None:
+
+    def is_over_or_503() -> bool:
+        if running.process.poll() is not None:
+            return True
         try:
-            statuses.append(httpx.get(f"{running.url}/health", timeout=2).status_code)
-        except httpx.TransportError:
-            break
-        if statuses[-1] == 503:
-            break
-        time.sleep(0.05)
-    assert running.process.poll() not in (None, 0) or 503 in statuses
-    assert running.process.wait(20) != 0
+            return httpx.get(f"{running.url}/health", timeout=30).status_code == 503
+        except httpx.TransportError:  # it is about to end
+            return False
+
+    _wait_until(is_over_or_503, NOTICED_WITHIN_S)
+    assert running.process.wait(60) != 0
     stop(running)
 
 
-def _assert_gone(pids: list[int], limit_s: float = 5.0) -> None:
+def _assert_gone(pids: list[int]) -> None:
+    _wait_until(lambda: not any(is_alive(pid) for pid in pids), GONE_WITHIN_S)
+
+
+def _wait_until(condition: Callable[[], bool], limit_s: float = 30.0) -> None:
     deadline = time.monotonic() + limit_s
-    while any(is_alive(pid) for pid in pids):
-        assert time.monotonic() < deadline, [pid for pid in pids if is_alive(pid)]
+    while not condition():
+        assert time.monotonic() < deadline, "it doesn't come about"
         time.sleep(0.02)

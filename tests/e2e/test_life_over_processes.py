@@ -18,6 +18,7 @@ import pytest
 
 from corefw.testing.server_process import Server, is_alive, launch, serving, stop
 from corefw.testing.tiny_models import write_tiny_llama
+from tests.e2e.ports import port_for_two
 from tests.server.raw_client import send
 
 PAIR: tuple[str, ...] = ()
@@ -27,7 +28,7 @@ RANKS = ("--tensor-parallel-size", "2")
 FLAGS = ("--dtype", "float32", "--served-model-name", "tiny", "--max-num-seqs", "4", "--kv-cache-memory", "64MiB")
 ENDLESS = {"model": "tiny", "max_tokens": 4000, "temperature": 0, "ignore_eos": True}
 LONG_PROMPT = "word " * 600
-NUM_STREAMS, NUM_TOKENS = 8, 64
+NUM_STREAMS, NUM_TOKENS = 8, 192
 # Limits are asserted at three times their stated value.
 ENDS_WITHIN_S = 3 * 1.0
 NOTICED_WITHIN_S = 3 * 2.0
@@ -50,11 +51,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def server(request: pytest.FixtureRequest, model: Path) -> Iterator[Server]:
-    with serving(str(model), *FLAGS, *request.param) as running:
+    with serving(str(model), *FLAGS, *request.param, "--port", str(port_for_two())) as running:
         yield running
 
 
-def wait_until(condition: Callable[[], bool], limit_s: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], limit_s: float = 120.0) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "it doesn't come about"
@@ -96,10 +97,9 @@ def test_all_figures_are_zero_soon_after_twenty_clients_left_that_ran_or_waited(
     num_places = 4 * max(1, len(cores(server)))
     before = aborted(server)
     leave(server, {**ENDLESS, "prompt": "Once"}, running=num_places, waiting=20 - num_places)
-    time.sleep(3.0)
+    names = ("num_requests_running", "num_requests_waiting", "kv_cache_usage")
     for _ in range(4):  # any of several API servers
-        for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage"):
-            assert server.metric(f"corefw:{name}") == 0, name
+        wait_until(lambda: not any(server.metric(f"corefw:{name}") for name in names), ENDS_WITHIN_S)
     wait_until(lambda: aborted(server) == before + 20, 5)
 
 
@@ -173,18 +173,29 @@ def test_killed_engines_are_not_healthy_and_what_they_were_at_is_as_if_undisturb
 
 def test_a_front_end_that_is_killed_takes_all_along_and_the_port_is_free(server: Server, model: Path) -> None:
     """The last test: the server is gone."""
+    shared = set(Path("/dev/shm").iterdir())
     running = send(server, {**ENDLESS, "prompt": "Once", "stream": True})
     with contextlib.closing(running):
         running.recv(64)
         children = server.children()
-    shared = set(Path("/dev/shm").iterdir())
     os.kill(server.process.pid, signal.SIGKILL)
     server.process.wait(10)
     wait_until(lambda: not any(map(is_alive, children)), GONE_WITHIN_S)
-    assert set(Path("/dev/shm").iterdir()) <= shared
+    assert {path for path in Path("/dev/shm").iterdir() if not held(path)} <= shared
     again = launch(str(model), *FLAGS, "--port", str(server.port))
     assert again.port == server.port
     stop(again)
+
+
+def held(path: Path) -> bool:
+    """Whether a living process has a file open or mapped: then it is another's, not what was left behind."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(path) in (process / "maps").read_text():
+                return True
+            if any(link.readlink() == path for link in (process / "fd").iterdir()):
+                return True
+    return False
 
 
 def _received(connection: socket.socket, until: bytes) -> bytes:

@@ -20,8 +20,11 @@ from tests.server.raw_client import send
 
 pytestmark = pytest.mark.model
 FLAGS = ("--kv-cache-memory", "256MiB", "--served-model-name", "demo")
+ABORTED = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="demo"}'
 ENDLESS = {"prompt": "Once upon a time", "max_tokens": 4000, "ignore_eos": True}
 PAUSE_S = 0.05
+# Limits are asserted at three times their stated value.
+ENDS_WITHIN_S = 3 * 1.0
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +51,7 @@ def wait_for(server: Server, name: str, value: float, limit_s: float = 30.0) -> 
 
 
 def aborted(server: Server) -> float:
-    return server.metric('vllm:request_success_total{engine="0",finished_reason="abort",model_name="demo"}')
+    return server.metric(ABORTED)
 
 
 def test_gauges_are_zero_soon_after_all_requests_are_aborted(traced: tuple[Server, Collector]) -> None:
@@ -61,10 +64,9 @@ def test_gauges_are_zero_soon_after_all_requests_are_aborted(traced: tuple[Serve
     assert server.metric("vllm:kv_cache_usage_perc") > 0
     for connection in connections:
         connection.close()
-    time.sleep(3.0)
     for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"):
-        assert server.metric(name) == 0, name
-    assert aborted(server) == before + 20
+        wait_for(server, name, 0, ENDS_WITHIN_S)
+    wait_for(server, ABORTED, before + 20)
 
 
 def _leave_running(server: Server, body: dict[str, Any]) -> socket.socket:
@@ -85,11 +87,10 @@ def test_a_client_that_goes_stops_the_computing_within_a_second(traced: tuple[Se
     before = aborted(server)
     connection = _leave_running(server, {**ENDLESS, "stream": stream})
     connection.close()
-    time.sleep(1.0)
+    wait_for(server, "vllm:num_requests_running", 0, ENDS_WITHIN_S)
+    wait_for(server, "vllm:kv_cache_usage_perc", 0, ENDS_WITHIN_S)
+    wait_for(server, ABORTED, before + 1)
     generated = server.metric("vllm:generation_tokens_total")
-    assert server.metric("vllm:num_requests_running") == 0
-    assert server.metric("vllm:kv_cache_usage_perc") == 0
-    assert aborted(server) == before + 1
     time.sleep(0.3)
     assert server.metric("vllm:generation_tokens_total") == generated
 
@@ -103,16 +104,16 @@ def test_a_client_that_goes_while_its_request_waits_or_is_in_its_prompt_is_abort
     wait_for(server, "vllm:num_requests_running", 4)
     queued = _leave_queued(server, {**ENDLESS, "prompt": "Another"})
     queued.close()
-    wait_for(server, "vllm:num_requests_waiting", 0, 5.0)
+    wait_for(server, "vllm:num_requests_waiting", 0)
     for connection in running:
         connection.close()
-    wait_for(server, "vllm:num_requests_running", 0, 5.0)
+    wait_for(server, "vllm:num_requests_running", 0)
     prefilling = send(server, {**ENDLESS, "prompt": "One, two, three. " * 400})
     wait_for(server, "vllm:num_requests_running", 1)
     prefilling.close()
-    wait_for(server, "vllm:num_requests_running", 0, 10.0)
-    wait_for(server, "vllm:kv_cache_usage_perc", 0, 2.0)
-    assert aborted(server) == before + 6
+    wait_for(server, "vllm:num_requests_running", 0)
+    wait_for(server, "vllm:kv_cache_usage_perc", 0)
+    wait_for(server, ABORTED, before + 6)
 
 
 def test_figures_agree_with_the_answers_and_with_each_other(traced: tuple[Server, Collector]) -> None:
@@ -135,6 +136,8 @@ def test_figures_agree_with_the_answers_and_with_each_other(traced: tuple[Server
         bodies = [{"prompt": f"The number {i} is", "max_tokens": 12, "ignore_eos": True} for i in range(8)]
         answers = list(pool.map(lambda body: post(server, body), bodies))
     elapsed_s = time.monotonic() - started_s
+    name = "e2e_request_latency_seconds_count"
+    wait_for(server, f"vllm:{name}", before[name] + 8)
     now = {name: value - before[name] for name, value in read().items()}
     usage = [answer["usage"] for answer in answers]
     assert now["request_prompt_tokens_sum"] == sum(used["prompt_tokens"] for used in usage)

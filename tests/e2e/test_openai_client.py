@@ -19,7 +19,7 @@ STORY = "Once upon a time, in a village by the sea,"
 
 
 def complete(client: openai.OpenAI, prompt: Any = STORY, **settings: Any) -> Any:
-    return client.completions.create(model="demo", prompt=prompt, **{"temperature": 0, "max_tokens": 48, **settings})
+    return client.completions.create(model="demo", prompt=prompt, **{"temperature": 0, "max_tokens": 24, **settings})
 
 
 def stream_text(client: openai.OpenAI, prompt: Any = STORY, **settings: Any) -> tuple[str, str | None]:
@@ -115,9 +115,9 @@ def test_a_seed_decides_the_text_alone_and_under_load(client: openai.OpenAI) -> 
 def test_stop_strings_cut_exactly_wherever_they_lie(client: openai.OpenAI) -> None:
     text = complete(client).choices[0].text
     draw = random.Random(7)
-    starts = [draw.randrange(1, len(text) - 3) for _ in range(8)]
+    starts = [draw.randrange(1, len(text) - 3) for _ in range(5)]
     stops = [text[start : start + draw.randrange(1, 9)] for start in starts]
-    with ThreadPoolExecutor(16) as pool:
+    with ThreadPoolExecutor(10) as pool:
         wholes = list(pool.map(lambda stop: complete(client, stop=stop).choices[0], stops))
         streams = list(pool.map(lambda stop: stream_text(client, stop=stop), stops))
     for stop, whole, (streamed, reason) in zip(stops, wholes, streams, strict=True):
@@ -159,8 +159,8 @@ def test_several_prompts_and_token_ids_are_completed_in_order(client: openai.Ope
 def test_ignore_eos_runs_to_the_limit_but_respects_stop_token_ids(client: openai.OpenAI) -> None:
     messages = [{"role": "user", "content": "Hi"}]
     settings = {"model": "demo", "messages": messages, "temperature": 0}
-    long = client.chat.completions.create(**settings, max_tokens=80, extra_body={"ignore_eos": True})
-    assert long.usage.completion_tokens == 80
+    long = client.chat.completions.create(**settings, max_tokens=40, extra_body={"ignore_eos": True})
+    assert long.usage.completion_tokens == 40
     assert long.choices[0].finish_reason == "length"
     stopped = client.chat.completions.create(
         **settings, max_tokens=80, extra_body={"ignore_eos": True, "stop_token_ids": [2]}
@@ -175,6 +175,7 @@ def test_the_newer_token_limit_wins_and_none_means_up_to_the_context(client: ope
     for limits in ({"max_tokens": 5}, {"max_completion_tokens": 5}, {"max_tokens": 50, "max_completion_tokens": 5}):
         answer = client.chat.completions.create(**settings, **limits)
         assert (answer.usage.completion_tokens, answer.choices[0].finish_reason) == (5, "length")
+    settings["messages"] = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
     assert client.chat.completions.create(**settings).choices[0].finish_reason == "stop"
 
 

@@ -51,7 +51,10 @@ _VOCAB_SIZE = 1000
 # How many prompts differ: lengths spread over a block, so that a step fills as many blocks as any other.
 _SPREAD = _BLOCK_SIZE
 PARTS = ("schedule", "update", "batch", "inputs", "metadata", "sampled", "rest", "encode")
+SERIES = ("running", "waiting", "context", "turnover")
 Clocks = dict[str, list[float]]
+Measured = dict[str, list[dict[str, Any]]]
+"""By what varies: a load, and what it cost whom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,20 +141,27 @@ def main() -> None:
     parser.add_argument("--waiting", type=int, nargs="+", default=[10, 100, 1000, 10_000])
     parser.add_argument("--contexts", type=int, nargs="+", default=[128, 1024, 8192, 32_768])
     parser.add_argument("--num-steps", type=int, default=300)
+    parser.add_argument(
+        "--series", nargs="+", choices=SERIES, default=SERIES, help="what varies; default: each in turn"
+    )
     parser.add_argument("--vllm-python", help="interpreter that has vLLM")
-    parser.add_argument("--output-json", type=Path)
+    parser.add_argument("--output-json", type=Path, help="series that aren't measured stay in it")
     parser.add_argument("--plot", type=Path, help=".svg, .png …; needs matplotlib")
     options = parser.parse_args()
-    result: dict[str, Any] = {"num_steps": options.num_steps, "series": {}}
-    for name, series in loads(options).items():
-        result["series"][name] = [asdict(load) | {"corefw": measure(load, options.num_steps)} for load in series]
+    measured = {
+        name: [asdict(load) | {"corefw": measure(load, options.num_steps)} for load in series]
+        for name, series in loads(options).items()
+        if name in options.series
+    }
     if options.vllm_python:
-        _add_vllm(result, options)
-    print(table(result))
+        _add_vllm(measured, options)
     if options.output_json:
-        options.output_json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        if options.output_json.exists():
+            measured = json.loads(options.output_json.read_text(encoding="utf-8")) | measured
+        options.output_json.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    print(table(measured))
     if options.plot:
-        draw(options.plot, result)
+        draw(options.plot, measured)
 
 
 def measure(load: Load, num_steps: int) -> dict[str, dict[str, float]]:
@@ -224,9 +234,9 @@ def _config(load: Load, num_steps: int, plugins: PluginManager) -> Any:
     )
 
 
-def _add_vllm(result: dict[str, Any], options: argparse.Namespace) -> None:
+def _add_vllm(measured: Measured, options: argparse.Namespace) -> None:
     script = Path(__file__).with_name("host_cost_vllm.py")
-    points = [point for series in result["series"].values() for point in series]
+    points = [point for series in measured.values() for point in series]
     wanted = [{name: point[name] for name in Load.__dataclass_fields__} for point in points]
     done = subprocess.run(
         [options.vllm_python, str(script), json.dumps(wanted), str(options.num_steps)],
@@ -234,8 +244,8 @@ def _add_vllm(result: dict[str, Any], options: argparse.Namespace) -> None:
         text=True,
         check=True,
     )
-    for point, measured in zip(points, json.loads(done.stdout.splitlines()[-1]), strict=True):
-        point["vllm"] = measured
+    for point, theirs in zip(points, json.loads(done.stdout.splitlines()[-1]), strict=True):
+        point["vllm"] = theirs
 
 
 def _timed(clocks: Clocks, part: str, function: Callable[..., Any], *args: Any) -> Any:
@@ -256,7 +266,7 @@ def _done(value: Any) -> Future[Any]:
     return future
 
 
-def table(result: dict[str, Any]) -> str:
+def table(measured: Measured) -> str:
     """Markdown: medians in milliseconds, each part of a step a column."""
     head = [
         "varies",
@@ -268,11 +278,11 @@ def table(result: dict[str, Any]) -> str:
         "schedule + update",
         "input preparation",
     ]
-    has_vllm = any("vllm" in point for series in result["series"].values() for point in series)
+    has_vllm = all("vllm" in point for series in measured.values() for point in series)
     if has_vllm:
         head += ["vLLM: schedule", "vLLM: update"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for name, series in result["series"].items():
+    for name, series in measured.items():
         for point in series:
             cells = [name, *(str(point[field]) for field in Load.__dataclass_fields__)]
             cells += [f"{value:.3f}" for value in figures(point, has_vllm=has_vllm)]
@@ -288,12 +298,13 @@ def figures(point: dict[str, Any], *, has_vllm: bool) -> list[float]:
     return [*own.values(), *sums, *theirs]
 
 
-def draw(path: Path, result: dict[str, Any]) -> None:
+def draw(path: Path, measured: Measured) -> None:
     """What varies against the milliseconds of a step, one picture for each."""
     figure_class: Any = importlib.import_module("matplotlib.figure").Figure
     figure = figure_class(figsize=(13, 4), layout="constrained")
-    for axis, name in zip(figure.subplots(1, 3), ("running", "waiting", "context"), strict=True):
-        series = result["series"][name]
+    drawn = [name for name in SERIES[:3] if name in measured]
+    for axis, name in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn, strict=True):
+        series = measured[name]
         over = [point[name] for point in series]
         has_vllm = all("vllm" in point for point in series)
         rows = [figures(point, has_vllm=has_vllm) for point in series]

@@ -18,7 +18,7 @@ def test_a_small_run_times_every_part_of_a_step_over_all_loads(tmp_path: Path) -
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "| schedule + update | input preparation |" in done.stdout
-    series = json.loads(output.read_text())["series"]
+    series = json.loads(output.read_text())
     assert {name: len(points) for name, points in series.items()} == {
         "running": 5,
         "waiting": 1,

@@ -73,6 +73,14 @@ class OpProvider(ABC):
         del request
         return weight
 
+    def embeds_prepared(self, request: OpRequest) -> bool:
+        """Whether its ``embedding`` also reads what ``prepare_weight`` makes of this ``linear``'s weight.
+
+        A model whose embedding is its output head then holds that weight once. Default: it doesn't.
+        """
+        del request
+        return False
+
     def graph_capture(self) -> GraphCapture | None:
         """What records steps made of this provider's kernels, for platforms that adopt it. Default: nothing does."""
         return None

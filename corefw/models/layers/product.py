@@ -42,6 +42,7 @@ class ProductLayer(WeightLayer):
     def _bind(self, weight: Parameter, build: BuildContext) -> None:
         self.weight = weight
         self._binder = build.binder
+        self._layout: str | None = None  # of a weight in blocks
         out_features, in_features = whole_shape(weight.pieces)
         self._shape: dict[str, Any] = {"in_features": in_features, "out_features": out_features}
         if not isinstance(weight, PackedParameter):  # else that is known when it is loaded
@@ -50,12 +51,14 @@ class ProductLayer(WeightLayer):
     def prepare_weight(self) -> None:
         """Let the kernel's provider lay the loaded weight out. Called once.
 
-        The plain one is forgotten here; where the embedding uses it as well, it stays there, and memory holds both: the
-        output head is the largest product of a small model, and what it costs is paid in every step.
+        The plain one is forgotten here; where the embedding uses it as well and can't read the prepared one, it stays
+        there, and memory holds both: the output head is the largest product of a small model, and what it costs is paid
+        in every step.
         """
         weight = self.weight
         settled = weight.settled() if isinstance(weight, PackedParameter) else weight.data
         if isinstance(settled, PackedWeight):
+            self._layout = settled.layout
             kernel = self._binder.bind("quantized_linear", layout=settled.layout, **self._shape)
             self._linear = _with_layout(kernel, settled.layout)
             self._replace_weight(settled.prepare("quantized_linear", self._binder, self._shape))

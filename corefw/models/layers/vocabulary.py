@@ -43,6 +43,10 @@ class VocabParallelEmbedding(WeightLayer):
             settled = settled.prepare("quantized_embedding", self._binder, self._shape)
         self._replace_weight(settled)
 
+    def share(self, prepared: torch.Tensor) -> None:
+        """Look ids up in the output head's prepared weight from now on."""
+        self._replace_weight(prepared)
+
     def forward(self, ids_T: torch.Tensor) -> torch.Tensor:
         """[T] → [T, E]."""
         if self._tp.size == 1:
@@ -79,10 +83,18 @@ class ParallelLMHead(ProductLayer):
         weight = tied.weight if tied else weight_parameter({"": Piece((vocab_size, width), 0, split)}, build)
         assert isinstance(weight, Parameter), "layers are built before weights are prepared"
         self._bind(weight, build)
+        self._tied = (tied,) if tied else ()  # in a tuple: it is no part of this layer
         self._tp = build.tp
         self._vocab_size = vocab_size
         self._soft_cap = soft_cap
         self._capped = None if soft_cap is None else build.binder.bind("soft_cap")
+
+    def prepare_weight(self) -> None:
+        """Let the kernel's provider lay the loaded weight out, for the embedding too where both can read it."""
+        super().prepare_weight()
+        if self._layout is None and self._binder.embeds_prepared(**self._shape):
+            for embedding in self._tied:
+                embedding.share(self.weight)
 
     def forward(self, hidden_RE: torch.Tensor) -> torch.Tensor:
         """[R, E] → [R, V]."""

@@ -90,6 +90,12 @@ class OpBinder:
         provider, request = self._chosen[_key(op, layout, shape)]
         return provider.prepare_weight(request, weight)
 
+    def embeds_prepared(self, **shape: int) -> bool:
+        """Whether the bound ``embedding`` also reads what was prepared for the bound ``linear`` of that shape."""
+        embedding = self._chosen.get(_key("embedding", "", {}))
+        provider, request = self._chosen[_key("linear", "", shape)]
+        return embedding is not None and embedding[0] is provider and provider.embeds_prepared(request)
+
     def _request(self, op: str, layout: str, shape: dict[str, int]) -> OpRequest:
         return OpRequest(
             op=op,

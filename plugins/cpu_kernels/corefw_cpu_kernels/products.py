@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 from corefw_cpu_kernels.calls import Kernel
 from corefw_cpu_kernels.rows import new_rows, rows_of
 
-__all__ = ["is_packed", "linear", "pack"]
+__all__ = ["can_embed", "is_packed", "linear", "pack"]
 
 _PANEL, _BLOCK = 16, 32
 
@@ -28,6 +28,11 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
 def is_packed(weight: torch.Tensor) -> bool:
     """Whether a weight comes from ``pack``."""
     return weight.dim() == 4
+
+
+def can_embed(num_inputs: int) -> bool:
+    """Whether rows can be looked up in a packed weight of that width: else its width can't be told from its shape."""
+    return num_inputs % _BLOCK == 0
 
 
 def linear(num_outputs: int, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

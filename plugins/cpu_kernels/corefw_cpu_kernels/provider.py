@@ -63,6 +63,9 @@ class CpuKernels(OpProvider):
             return blocks.pack(weight, request.layout, request.shape[_IN_BLOCKS[request.op]])
         return products.pack(weight) if request.op == "linear" else weight
 
+    def embeds_prepared(self, request: OpRequest) -> bool:
+        return products.can_embed(request.shape["in_features"])
+
 
 def _linear(num_outputs: int) -> Callable[..., torch.Tensor]:
     def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -72,3 +73,56 @@ def test_a_head_gets_a_prepared_weight_beside_the_embeddings_plain_one(build: Bu
     assert (embedding.weight.shape, tied.weight.shape) == ((10, 4), (4, 10))
     assert torch.equal(tied(rows), logits)
     assert torch.equal(embedding(ids), vectors)
+
+
+class _ReadingOps(_TransposingOps):
+    """Its embedding reads what was prepared for the product."""
+
+    name: ClassVar[str] = "reading"
+
+    def kernel(self, request: OpRequest):  # type: ignore[no-untyped-def]
+        def embedding(ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return weight.T[ids] if weight.shape[0] == 4 else weight[ids]
+
+        return embedding if request.op == "embedding" else super().kernel(request)
+
+    def embeds_prepared(self, request: OpRequest) -> bool:
+        return request.shape["in_features"] == 4
+
+
+def _tied(ops: TorchOps, others: list[TorchOps], width: int, build: BuildContext) -> list[torch.Tensor]:
+    """Weights of embedding and head after they were prepared; what they give must stay."""
+    binder = OpBinder([ops, *others], device_type="cpu", dtype="float32", batch_invariant=True)
+    build = replace(build, binder=binder)
+    embedding = VocabParallelEmbedding(10, width, build)
+    embedding.weight.data.copy_(torch.arange(10.0 * width).view(10, width))
+    tied = ParallelLMHead(10, width, build, tied=embedding)
+    rows, ids = torch.arange(2.0 * width).view(2, width), torch.tensor([0, 9])
+    logits, vectors = tied(rows), embedding(ids)
+    prepare_weights(torch.nn.ModuleList([embedding, tied]))
+    assert torch.equal(tied(rows), logits)
+    assert torch.equal(embedding(ids), vectors)
+    return [embedding.weight, tied.weight]
+
+
+def test_a_tied_weight_is_held_once_where_the_embedding_reads_the_prepared_one(build: BuildContext) -> None:
+    embedding, head = _tied(_ReadingOps(), [], 4, build)
+    assert embedding is head
+
+
+def test_a_tied_weight_is_held_twice_where_the_provider_says_so_of_its_size(build: BuildContext) -> None:
+    embedding, head = _tied(_ReadingOps(), [], 6, build)
+    assert embedding is not head
+
+
+class _OtherEmbedding(TorchOps):
+    name: ClassVar[str] = "other"
+    rank: ClassVar[int] = 90
+
+    def supports(self, request: OpRequest) -> str | None:
+        return None if request.op == "embedding" else "embedding alone"
+
+
+def test_a_tied_weight_is_held_twice_where_another_provider_embeds(build: BuildContext) -> None:
+    embedding, head = _tied(_ReadingOps(), [_OtherEmbedding()], 4, build)
+    assert embedding is not head

@@ -11,6 +11,7 @@ import torch
 
 from corefw.builtins.model_loaders.gguf import GGUFLoader
 from corefw.config.model_info import ModelFiles
+from corefw.models.layers.blocks import BlockTensor
 from corefw.models.loading import gguf_config
 from corefw.models.loading.gguf_architectures import ARCHITECTURES, GGUFArchitecture, TensorRule
 from tests.models.loading.tiny_gguf import exporter_rows, llama_arrays, write_llama, write_split
@@ -36,6 +37,20 @@ def test_an_exported_llama_comes_back_identical(tmp_path: Path, tied: bool) -> N
     assert weights.keys() == arrays.keys()
     for name, array in arrays.items():
         assert torch.equal(weights[name], torch.from_numpy(array)), name
+
+
+def test_matrices_of_wanted_block_types_come_in_blocks_with_rows_in_order(tmp_path: Path) -> None:
+    arrays = llama_arrays()
+    kinds = {name: Kind.Q8_0 if "down" in name else Kind.Q4_1 for name in arrays if "norm" not in name}
+    path = write_llama(tmp_path / "model.gguf", arrays, types=kinds)
+    loader = GGUFLoader()
+    info = loader.read_info(files_of(path))
+    assert (info.quantization, info.block_types) == ("gguf", ("Q4_1", "Q8_0"))
+    found = dict(loader.weights_in_blocks(info, torch.float32, {"Q4_1"}))
+    for name, wanted in load(path, torch.float32).items():
+        held = found[name]
+        assert isinstance(held, BlockTensor) is (kinds.get(name) == Kind.Q4_1), name
+        assert torch.equal(held.dequantised() if isinstance(held, BlockTensor) else held, wanted), name
 
 
 @pytest.mark.parametrize("kind", [Kind.F16, Kind.BF16])

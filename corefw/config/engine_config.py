@@ -175,7 +175,11 @@ class SchedulerConfig(Section):
     full_sequence_must_fit: bool = option(
         True, "admit a request only when all of it fits the KV cache, not just its first chunk"
     )
-    async_scheduling: bool = option(False, "put the next step together while one runs, before its tokens are known")
+    async_scheduling: bool | None = option(
+        None,
+        "put the next step together while one runs, before its tokens are known; default: where platform and executor "
+        "let both go on at the same time",
+    )
 
     def __post_init__(self) -> None:
         check_options(self)

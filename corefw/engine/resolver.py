@@ -15,6 +15,7 @@ from corefw.config.model_info import ModelFiles, ModelInfo
 from corefw.engine.parallel_checks import check_communicator, check_fits_machine, check_fits_model
 from corefw.engine.plugin_proposals import apply_plugin_proposals, stands_for
 from corefw.engine.quantization_choice import choose_quantization
+from corefw.engine.steps_ahead import choose_steps_ahead
 from corefw.errors import ConfigError, ModelSourceError
 from corefw.interfaces.hooks.configuration import corefw_fingerprint
 from corefw.interfaces.model import ModelRequest
@@ -83,6 +84,15 @@ def resolve_config(
         implementation.chosen,
         plugins,
     )
+    parallel = _section(ParallelConfig, sections["parallel"])
+    is_ahead, ahead_decision = choose_steps_ahead(
+        _section(SECTIONS["scheduler"], sections["scheduler"]),
+        parallel,
+        _section(SECTIONS["kv_transfer"], sections["kv_transfer"]),
+        platform,
+        plugins,
+    )
+    sections["scheduler"]["async_scheduling"] = is_ahead
     config = EngineConfig(
         model=model,
         model_info=info,
@@ -96,7 +106,8 @@ def resolve_config(
             *changes,
             ("dtype", dtype, dtype_reason),
             *quantization_decisions,
-            *_rank_decisions(_section(ParallelConfig, sections["parallel"])),
+            *_rank_decisions(parallel),
+            ahead_decision,
             *_plugin_setting_decisions(args),
         ),
         plugin_settings=plugin_settings,
@@ -105,7 +116,6 @@ def resolve_config(
             for name in ("load", "cache", "kv_transfer", "scheduler", "parallel", "compilation", "frontend")
         },
     )
-    _check_steps_ahead(config)
     check_communicator(config.parallel, plugins)
     check_fits_model(config.parallel, info)
     if described is None:
@@ -219,23 +229,6 @@ def _check_parallel(parallel: ParallelConfig, interactive: bool) -> None:
     size, rank = parallel.data_parallel_size, parallel.data_parallel_rank
     if rank is not None and rank >= size:
         raise ConfigError(f"--data-parallel-rank {rank} isn't one of --data-parallel-size {size}; they count from 0")
-
-
-def _check_steps_ahead(config: EngineConfig) -> None:
-    """What can't be done while another step is on its way."""
-    if not config.scheduler.async_scheduling:
-        return
-    stages = config.parallel.pipeline_parallel_size
-    if stages > 1:
-        raise ConfigError(
-            f"--async-scheduling takes a token as given before the first of --pipeline-parallel-size {stages} stages "
-            "can have it; leave it out: stages keep several steps on their way anyhow"
-        )
-    if config.kv_transfer.kv_connector is not None:
-        raise ConfigError(
-            "--async-scheduling puts a step together before it is known what --kv-connector loaded in the one before; "
-            "leave one of them out"
-        )
 
 
 def _rank_decisions(parallel: ParallelConfig) -> tuple[tuple[str, str, str], ...]:

@@ -41,9 +41,15 @@ class Executor(ABC):
 
     ``execute_model`` and ``sample_tokens`` come in pairs: the first starts the forward pass of a step, the second
     finishes it, so that a grammar mask can be made in between.
+
+    Attributes:
+        name: the plugin's name.
+        returns_early: the two return before the step is done, whatever the device, so that the engine core's process
+            can put the next one together meanwhile.
     """
 
     name: ClassVar[str]
+    returns_early: ClassVar[bool] = False
     api_version: ClassVar[int] = 1
 
     @abstractmethod

@@ -45,12 +45,15 @@ class Platform(ABC):
         name: the plugin's name.
         device_type: torch's device type.
         communicator: name of the communicator that moves its tensors among ranks where the user names none.
+        computes_on_host: the model runs on the cores that the engine runs on, so that neither works while the other
+            does.
         api_version: version of this interface that the class was written for.
     """
 
     name: ClassVar[str]
     device_type: ClassVar[str]
     communicator: ClassVar[str] = "gloo"
+    computes_on_host: ClassVar[bool] = False
     api_version: ClassVar[int] = 1
 
     @classmethod

@@ -53,6 +53,7 @@ class Loader(ModelLoader):
 class Device(Platform):
     name = "plain"
     device_type = "cpu"
+    computes_on_host = True
     reason: ClassVar[str | None] = None
     has: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
 
@@ -244,8 +245,8 @@ def test_ranks_of_an_executor_that_may_have_other_machines_are_not_counted_again
     far = resolve(data_parallel_size=4096, data_parallel_rank=0, tensor_parallel_size=6).parallel
     assert far.num_own_engines == 1
     assert resolve(data_parallel_size=4096, distributed_executor_backend="far").parallel.num_own_engines == 4096
-
     assert resolve(data_parallel_size=4096, data_parallel_backend="far").parallel.num_own_engines == 4096
+
 
 def test_a_communicator_that_is_not_there_stops_the_start_whatever_the_number_of_ranks() -> None:
     with pytest.raises(PluginError, match="no nccl for --communicator in communicators"):

@@ -54,6 +54,7 @@ class MpExecutor(Executor):
     """
 
     name: ClassVar[str] = "mp"
+    returns_early: ClassVar[bool] = True
 
     def __init__(self, config: EngineConfig, plugins: PluginManager) -> None:
         self._callback: Callable[[str], None] | None = None

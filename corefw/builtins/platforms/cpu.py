@@ -27,6 +27,7 @@ class CpuPlatform(Platform):
 
     name: ClassVar[str] = "cpu"
     device_type: ClassVar[str] = "cpu"
+    computes_on_host: ClassVar[bool] = True
 
     def __init__(self, host: Host | None = None, dtypes: Sequence[str] = ()) -> None:
         self._host = host or Host()

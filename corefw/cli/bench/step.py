@@ -1,15 +1,18 @@
-"""``corefw bench step``: how long the stages of a decode step take, and its operators."""
+"""``corefw bench step``: how long the stages of a decode step take on host and device, and its operators."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corefw.cli.bench.offline import add_engine_flags, fixed_params, open_llm, random_ids, show
+from corefw.cli.bench.offline import add_engine_flags, fixed_params, open_llm, random_ids
 from corefw.errors import ConfigError
 from corefw.frontend.core_requests import core_requests
 
@@ -40,9 +43,13 @@ def run(options: argparse.Namespace) -> int:
             for _ in range(options.num_steps):
                 stages.step()
         ops = _profile(engine, options) if options.num_ops else []
-        show(options, {**stages.figures(), "batch_size": options.batch_size, "operators": len(ops)})
-        for name, calls, self_us in ops:
-            print(f"  {self_us / options.num_steps:10.1f} us a step  {calls // options.num_steps:5d} calls  {name}")
+    figures = stages.figures()
+    print(_stage_table(figures))
+    if ops:
+        print(_operator_table(ops, figures["step"]))
+    if options.output_json:
+        result = {"batch_size": options.batch_size, "stages_ms": figures, "operators": ops}
+        Path(options.output_json).write_text(json.dumps(result, indent=1), encoding="utf-8")
     return 0
 
 
@@ -64,30 +71,55 @@ def _begin(llm: LLM, options: argparse.Namespace) -> None:
         llm.engine.step()
 
 
-class _Stages:
-    """Wraps the core's scheduler and executor in clocks, for the length of a block."""
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A call that is timed.
 
-    _CALLS = (
-        ("_scheduler", "schedule", "schedule"),
-        ("_executor", "execute_model", "forward"),
-        ("_executor", "sample_tokens", "sample"),
-        ("_scheduler", "update", "update"),
-    )
+    Attributes:
+        name: of the figure.
+        within: the stage that it is a part of; None for those of the step itself.
+        owner: attributes that lead from the core to whose method it is; where one is missing, so is the figure.
+        method: the call.
+    """
+
+    name: str
+    within: str | None
+    owner: tuple[str, ...]
+    method: str
+
+
+_RUNNER = ("_executor", "_running", "_runner")
+_STAGES = (
+    _Stage("schedule", None, ("_scheduler",), "schedule"),
+    _Stage("execute", None, ("_executor",), "execute_model"),
+    _Stage("batch", "execute", (*_RUNNER, "batch"), "update"),
+    _Stage("inputs", "execute", (*_RUNNER, "_preparation"), "prepare"),
+    _Stage("replay", "execute", (*_RUNNER, "recorded"), "run"),
+    _Stage("metadata", "execute", (*_RUNNER, "_assembly"), "assemble"),
+    _Stage("model", "execute", (*_RUNNER, "_execution"), "run"),
+    _Stage("sample", None, ("_executor",), "sample_tokens"),
+    _Stage("update", None, ("_scheduler",), "update"),
+)
+
+
+class _Stages:
+    """Puts clocks around parts of the core and of its worker, for the length of a block."""
 
     def __init__(self, engine: LLMEngine) -> None:
         self._engine = engine
-        self._times_s: dict[str, list[float]] = {stage: [] for *_, stage in self._CALLS}
+        found = [(stage, _owner(engine.core, stage.owner)) for stage in _STAGES]
+        self._timed = [(stage, owner) for stage, owner in found if owner is not None]
+        self._times_s: dict[str, list[float]] = {stage.name: [] for stage, _ in self._timed}
         self._steps_s: list[float] = []
 
     def __enter__(self) -> _Stages:
-        for owner, method, stage in self._CALLS:
-            part = getattr(self._engine.core, owner)
-            setattr(part, method, _timed(getattr(part, method), self._times_s[stage]))
+        for stage, owner in self._timed:
+            setattr(owner, stage.method, _timed(getattr(owner, stage.method), self._times_s[stage.name]))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for owner, method, _stage in self._CALLS:
-            delattr(getattr(self._engine.core, owner), method)
+        for stage, owner in self._timed:
+            delattr(owner, stage.method)
 
     def step(self) -> None:
         """One step."""
@@ -95,29 +127,60 @@ class _Stages:
         self._engine.step()
         self._steps_s.append(time.perf_counter() - start_s)
 
-    def figures(self) -> dict[str, Any]:
-        """Medians in milliseconds."""
-        stages = {f"{stage}_ms": statistics.median(times) * 1000 for stage, times in self._times_s.items()}
+    def figures(self) -> dict[str, float]:
+        """Medians in milliseconds, of the step and of each stage that there was; ``rest`` is what no stage has."""
+        stages = {name: statistics.median(times) * 1000 for name, times in self._times_s.items() if times}
         whole = statistics.median(self._steps_s) * 1000
-        return {"step_ms": whole, **stages, "rest_ms": whole - sum(stages.values())}
+        outer = sum(stages[stage.name] for stage, _ in self._timed if stage.within is None)
+        return {"step": whole, **stages, "rest": whole - outer}
+
+
+def _owner(core: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        core = getattr(core, name, None)
+    return core
 
 
 def _timed(function: Callable[..., Any], times_s: list[float]) -> Callable[..., Any]:
-    def timed(*args: Any) -> Any:
+    def timed(*args: Any, **keywords: Any) -> Any:
         start_s = time.perf_counter()
         try:
-            return function(*args)
+            return function(*args, **keywords)
         finally:
             times_s.append(time.perf_counter() - start_s)
 
     return timed
 
 
-def _profile(engine: LLMEngine, options: argparse.Namespace) -> list[tuple[str, int, float]]:
-    """Operators by the CPU time of their own: name, calls, microseconds, over all steps."""
+def _stage_table(figures: Mapping[str, float]) -> str:
+    within = {stage.name: stage.within for stage in _STAGES}
+    lines = ["| stage | ms | share |", "|---|---|---|"]
+    for name, value in figures.items():
+        label = f"{within[name]}: {name}" if within.get(name) else name
+        lines.append(f"| {label} | {value:.3f} | {value / figures['step']:.0%} |")
+    return "\n".join(lines)
+
+
+def _operator_table(operators: Sequence[Mapping[str, Any]], step_ms: float) -> str:
+    lines = ["", "| operator | calls a step | ms a step | share |", "|---|---|---|---|"]
+    for row in operators:
+        share = row["ms"] / step_ms
+        lines.append(f"| {row['name']} | {row['calls']:g} | {row['ms']:.3f} | {share:.0%} |")
+    return "\n".join(lines)
+
+
+def _profile(engine: LLMEngine, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Operators by the CPU time of their own, a step; what a recorded step replays is none of torch's."""
     profiler: Any = importlib.import_module("torch.profiler")
     with profiler.profile(activities=[profiler.ProfilerActivity.CPU]) as profile:
         for _ in range(options.num_steps):
             engine.step()
     events = sorted(profile.key_averages(), key=lambda event: -event.self_cpu_time_total)
-    return [(event.key, event.count, event.self_cpu_time_total) for event in events[: options.num_ops]]
+    return [
+        {
+            "name": event.key,
+            "calls": event.count / options.num_steps,
+            "ms": event.self_cpu_time_total / options.num_steps / 1000,
+        }
+        for event in events[: options.num_ops]
+    ]

@@ -80,9 +80,14 @@ def test_step_says_where_the_time_goes(tiny: Path, tmp_path: Path, capsys: pytes
     engine = ("--model", str(tiny), "--kv-cache-memory", "8MiB", "--output-json", str(tmp_path / "out.json"))
     assert main(["bench", "step", *engine, "--batch-size", "2", "--input-len", "10", "--num-steps", "4"]) == 0
     result = json.loads((tmp_path / "out.json").read_text())
-    stages = [result[f"{stage}_ms"] for stage in ("schedule", "forward", "sample", "update")]
-    assert 0 < sum(stages) <= result["step_ms"] * 1.5
-    assert "aten::" in capsys.readouterr().out
+    stages = result["stages_ms"]
+    outer = [stages[stage] for stage in ("schedule", "execute", "sample", "update")]
+    assert 0 < sum(outer) <= stages["step"] * 1.5
+    assert 0 < sum(stages[stage] for stage in ("batch", "inputs", "metadata", "model")) <= stages["execute"] * 1.5
+    assert {"name", "calls", "ms"} == set(result["operators"][0])
+    shown = capsys.readouterr().out
+    assert "| execute: model |" in shown
+    assert "| aten::" in shown
 
 
 def test_startup_measures_starts_and_tells_why_one_failed(tiny: Path, tmp_path: Path) -> None:

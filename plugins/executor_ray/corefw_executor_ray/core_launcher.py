@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -32,6 +33,7 @@ class RayCoreLauncher(CoreLauncher):
     name: ClassVar[str] = "ray"
 
     def __init__(self, config: EngineConfig, plugins: PluginManager) -> None:
+        os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # else lines of two cores that differ by a number count as one
         from corefw_executor_ray.cluster import connect, own_address  # ray takes seconds to import
         from corefw_executor_ray.placement import reserve_places
 

@@ -64,12 +64,13 @@ class FarCore(LaunchedCore):
         return self._exit_text
 
     def kill(self) -> None:
+        """Whatever becomes of it, this process doesn't wait for a node that may not be there any more."""
         with self._lock:
-            if self._is_killed:
-                return
+            actor = None if self._is_killed else self._actor
             self._is_killed = True
-            if self._actor is not None:
-                ray.kill(self._actor)
+        if actor is not None:
+            _kill(actor)
+        self._end("was killed")
 
     def close(self) -> None:
         self.kill()
@@ -87,8 +88,7 @@ class FarCore(LaunchedCore):
         try:
             self._end(self._followed())
         except RayError as error:
-            was_killed = "was killed" if self._is_killed else f"was lost with its actor on {self._where}"
-            self._end(f"{was_killed} ({cause_of(error)})")
+            self._end(f"was lost with its actor on {self._where} ({cause_of(error)})")
         except Exception as error:  # whatever it is, nobody must wait for the core's end any longer
             _log.exception("following %s failed", self._name)
             self._end(f"can't be followed on {self._where}: {type(error).__name__}: {error}")
@@ -110,15 +110,17 @@ class FarCore(LaunchedCore):
                 return f"on {self._where} {ended}"
 
     def _end(self, text: str) -> None:
-        self._exit_text = text
-        with contextlib.suppress(OSError):
-            self._far.shutdown(socket.SHUT_WR)
-        self._is_made.set()
-        os.eventfd_write(self.exit_fd, 1)
-        with self._lock:  # an actor without a core holds its place in the cluster
-            if self._actor is not None and not self._is_killed:
-                self._is_killed = True
-                ray.kill(self._actor)
+        with self._lock:
+            if self._exit_text is None:
+                self._exit_text = text
+                with contextlib.suppress(OSError):
+                    self._far.shutdown(socket.SHUT_WR)
+                os.eventfd_write(self.exit_fd, 1)
+                self._is_made.set()
+            actor = None if self._is_killed else self._actor  # without a core it would hold its place in the cluster
+            self._is_killed = True
+        if actor is not None:
+            _kill(actor)
 
     def _hand_on(self) -> None:
         """A thread: what the front end says to the core."""
@@ -129,3 +131,8 @@ class FarCore(LaunchedCore):
                     self._actor.tell.remote(data)
         except OSError:  # this end is closed
             return
+
+
+def _kill(actor: Any) -> None:
+    with contextlib.suppress(RayError):  # the cluster has gone, and the actor with it
+        ray.kill(actor)

@@ -20,7 +20,7 @@ from corefw.interfaces.op_provider import OpProvider, OpRequest
 __all__ = ["CheapRecorder", "RecorderOps", "TorchRecorder", "TorchRecording"]
 
 _Call = tuple[Any, Any, Any, list[Any]]  # op, arguments, those by name, results that are the recording's own
-_READS_VALUES = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero")
+_READS_VALUES = ("item", "_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero")
 
 
 class _Input:

@@ -50,8 +50,6 @@ class _CpuCapabilities(Capabilities):
             return missing
         if request.head_size % 16 or not 0 < request.head_size <= _LARGEST_HEAD:
             return f"head size {request.head_size} is no multiple of 16 up to {_LARGEST_HEAD}"
-        if request.kv_dtype not in (request.dtype, "int8"):
-            return f"KV dtype {request.kv_dtype} with {request.dtype}: it keeps what the model computes in, or int8"
         return Capabilities.supports(self, request)
 
 
@@ -99,13 +97,13 @@ class CpuKernelsAttention(AttentionBackend):
     name: ClassVar[str] = "cpu_kernels"
     capabilities: ClassVar[Capabilities] = _CpuCapabilities(
         device_types=frozenset({"cpu"}),
-        dtypes=frozenset({"bfloat16", "float32"}),
-        kv_dtypes=frozenset({"bfloat16", "float32", "int8"}),
+        dtypes=frozenset({"bfloat16"}),
+        kv_dtypes=frozenset({"bfloat16", "int8"}),
         head_sizes=tuple(range(16, _LARGEST_HEAD + 1, 16)),
         default_block_size=16,
         sliding_window=True,
         soft_cap=True,
-        batch_invariant_dtypes=frozenset({"bfloat16", "float32"}),
+        batch_invariant_dtypes=frozenset({"bfloat16"}),
         graph_support=GraphSupport.ALWAYS,
     )
 

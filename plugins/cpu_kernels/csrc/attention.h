@@ -22,11 +22,6 @@ struct Step {
     const int32_t* block_table;   // [R, M], table_stride apart
     int64_t table_stride;
     int64_t block_size;
-    // Groups of requests with the same first chunks: members are group_rows[group_starts[i] … group_starts[i + 1]].
-    int64_t num_groups;
-    int32_t* group_starts;
-    int32_t* group_rows;
-    int32_t* group_chunks;  // how many chunks all members of a group share
 };
 
 struct Layer {

@@ -6,6 +6,11 @@ namespace CK_NS {
 
 static const int MAX_ROWS = 8;  // that share a pass over a chunk
 
+// What a chunk does to the rows' states: earlier values are multiplied by the first factor, the chunk's by the second.
+struct Fold {
+    alignas(64) float keep[16], take[16];
+};
+
 // What rows are multiplied as, by the type that lies in the cache.
 template <class KV>
 struct Products {
@@ -32,7 +37,7 @@ struct Products {
 
     template <int ROWS>
     static void mix(
-        const float (*weights)[KEYS], const Chunk& chunk, int begin, int end, float* states, const float (*fold)[2],
+        const float (*weights)[KEYS], const Chunk& chunk, int begin, int end, float* states, const Fold& fold,
         int64_t head_size) {
         const int VECTORS = ROWS > 4 ? 1 : 2;
         int64_t i = 0;
@@ -43,7 +48,7 @@ struct Products {
 
     template <int ROWS, int VECTORS>
     static void mix_part(
-        const float (*weights)[KEYS], const Chunk& chunk, int begin, int end, float* states, const float (*fold)[2],
+        const float (*weights)[KEYS], const Chunk& chunk, int begin, int end, float* states, const Fold& fold,
         int64_t head_size, int64_t i) {
         V total[ROWS][VECTORS];
         for (int r = 0; r < ROWS; ++r)
@@ -60,7 +65,7 @@ struct Products {
             for (int v = 0; v < VECTORS; ++v)
                 store(
                     values + v * WIDTH,
-                    fma(load(values + v * WIDTH), broadcast(fold[r][0]), mul(total[r][v], broadcast(fold[r][1]))));
+                    fma(load(values + v * WIDTH), broadcast(fold.keep[r]), mul(total[r][v], broadcast(fold.take[r]))));
         }
     }
 };
@@ -103,7 +108,7 @@ struct Products<bf16> {
 
     template <int ROWS>
     static void mix(
-        const float (*weights)[KEYS], const Chunk& chunk, int begin, int end, float* states, const float (*fold)[2],
+        const float (*weights)[KEYS], const Chunk& chunk, int begin, int end, float* states, const Fold& fold,
         int64_t head_size) {
         alignas(64) bf16 pairs[ROWS][KEYS];
         begin &= ~31;
@@ -118,7 +123,7 @@ struct Products<bf16> {
 
     template <int ROWS>
     static void mix_part(
-        const bf16 (*pairs)[KEYS], const Chunk& chunk, int begin, int end, float* states, const float (*fold)[2],
+        const bf16 (*pairs)[KEYS], const Chunk& chunk, int begin, int end, float* states, const Fold& fold,
         int64_t head_size, int64_t i) {
         V low[ROWS], high[ROWS];
         for (int r = 0; r < ROWS; ++r) low[r] = high[r] = zero();
@@ -136,14 +141,14 @@ struct Products<bf16> {
             }
         }
         for (int r = 0; r < ROWS; ++r)
-            store_in_order(state_of(states, r, head_size).values() + i, low[r], high[r], fold[r], count);
+            store_in_order(state_of(states, r, head_size).values() + i, low[r], high[r], fold, r, count);
     }
 
     // Unpacking left elements 0–3, 8–11, 16–19 … in one vector, 4–7, 12–15 … in the other.
-    static void store_in_order(float* values, V low, V high, const float* fold, int64_t count) {
+    static void store_in_order(float* values, V low, V high, const Fold& fold, int r, int64_t count) {
         const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
         const __m512i second = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-        V keep = broadcast(fold[0]), take = broadcast(fold[1]);
+        V keep = broadcast(fold.keep[r]), take = broadcast(fold.take[r]);
         store(values, fma(load(values), keep, mul(_mm512_permutex2var_ps(low, first, high), take)));
         if (count < 32) return;
         store(values + 16, fma(load(values + 16), keep, mul(_mm512_permutex2var_ps(low, second, high), take)));
@@ -151,29 +156,56 @@ struct Products<bf16> {
 };
 #endif
 
-// Scores of one row become weights; the row's state is told what they mean for it.
-static inline void weigh(
-    float* scores, const Chunk& chunk, const Layer& layer, int64_t position, int begin, int end, State state,
-    float* fold) {
+// Scales and hides; returns the highest score.
+static inline float prepare_row(
+    float* scores, const Chunk& chunk, const Layer& layer, int64_t position, int begin, int end) {
     int64_t visible = layer.first_key(position) - chunk.first, unseen = layer.last_key(position) - chunk.first;
-    V top = broadcast(LOWEST), total = zero();
+    bool hides = visible > begin || unseen < end;
+    V top = broadcast(LOWEST);
     for (int key = begin; key < end; key += WIDTH) {
         V score = load(scores + key);
         if (layer.kv_kind == INT8) score = mul(score, load(chunk.key_scale + key));
-        score = only_between(scaled(score, layer.scale, layer.soft_cap), visible - key, unseen - key);
+        score = scaled(score, layer.scale, layer.soft_cap);
+        if (hides) score = only_between(score, visible - key, unseen - key);
         store(scores + key, score);
         top = vmax(top, score);
     }
-    float highest = largest(top), both = state.highest() > highest ? state.highest() : highest;
+    return largest(top);
+}
+
+// Scores become weights; returns their sum, which the scales of values don't enter.
+static inline float weigh_row(float* scores, const Chunk& chunk, const Layer& layer, float highest, int begin, int end) {
+    V total = zero();
     for (int key = begin; key < end; key += WIDTH) {
         V weight = power_of_two<6>(sub(load(scores + key), broadcast(highest)));
         total = add(total, weight);
         store(scores + key, layer.kv_kind == INT8 ? mul(weight, load(chunk.value_scale + key)) : weight);
     }
-    fold[0] = power_of_two(state.highest() - both);
-    fold[1] = power_of_two(highest - both);
-    state.sum() = __builtin_fmaf(state.sum(), fold[0], sum(total) * fold[1]);
-    state.highest() = both;
+    return sum(total);
+}
+
+// Scores of up to 16 rows become weights. One thing after the other for all rows: a row alone would wait for itself.
+static inline void weigh(
+    float (*scores)[KEYS], const Chunk& chunk, const Layer& layer, const int64_t* positions, int begin, int end,
+    float* states, int num_rows, Fold& fold) {
+    alignas(64) float before[16], highest[16], sums[16];
+    for (int r = 0; r < 16; ++r) before[r] = highest[r] = LOWEST;
+    for (int r = 0; r < num_rows; ++r) {
+        highest[r] = prepare_row(scores[r], chunk, layer, positions[r], begin, end);
+        before[r] = state_of(states, r, layer.head_size).highest();
+    }
+    for (int r = 0; r < num_rows; ++r) sums[r] = weigh_row(scores[r], chunk, layer, highest[r], begin, end);
+    for (int r = 0; r < num_rows; r += WIDTH) {
+        V old = load(before + r), top = load(highest + r), both = vmax(old, top);
+        store(fold.keep + r, power_of_two<6>(sub(old, both)));
+        store(fold.take + r, power_of_two<6>(sub(top, both)));
+        store(highest + r, both);
+    }
+    for (int r = 0; r < num_rows; ++r) {
+        State state = state_of(states, r, layer.head_size);
+        state.highest() = highest[r];
+        state.sum() = __builtin_fmaf(state.sum(), fold.keep[r], sums[r] * fold.take[r]);
+    }
 }
 
 template <class KV, int ROWS>
@@ -181,26 +213,42 @@ static void attend_together(
     const typename Products<KV>::Query* query, const Chunk& chunk, const Layer& layer, const int64_t* positions,
     float* states) {
     alignas(64) float scores[ROWS][KEYS];
-    float fold[ROWS][2];
+    Fold fold;
     int64_t width = Products<KV>::query_width(layer.head_size);
     int begin = int(chunk.begin - chunk.first) / 32 * 32, end = int(chunk.end - chunk.first + 31) / 32 * 32;
     for (int key = begin; key < end; key += WIDTH)
         for (int r = 0; r < ROWS; ++r)
             store(scores[r] + key, Products<KV>::scores(query + r * width, chunk.row + key, layer.head_size));
-    for (int r = 0; r < ROWS; ++r)
-        weigh(scores[r], chunk, layer, positions[r], begin, end, state_of(states, r, layer.head_size), fold[r]);
+    weigh(scores, chunk, layer, positions, begin, end, states, ROWS, fold);
     Products<KV>::template mix<ROWS>(scores, chunk, begin, end, states, fold, layer.head_size);
 }
 
 // Any number of rows: query [rows, query_width], positions [rows], states as in ``State``.
 template <class KV>
-static void attend_chunk(
-    const typename Products<KV>::Query* query, const Chunk& chunk, const Layer& layer, const int64_t* positions,
-    float* states, int64_t num_rows) {
-    int64_t width = Products<KV>::query_width(layer.head_size), stride = State::stride(layer.head_size);
-    while (num_rows > 0) {
-        int64_t taken = num_rows < MAX_ROWS ? num_rows : MAX_ROWS;
-        switch (taken) {
+struct OnVectors {
+    typedef typename Products<KV>::Query Query;
+    static int64_t query_width(int64_t head_size) { return Products<KV>::query_width(head_size); }
+    template <class From>
+    static void copy_query(Query* out, const From* query, int64_t head_size) {
+        Products<KV>::copy_query(out, query, head_size);
+    }
+
+    static void attend(
+        const Query* query, const Chunk& chunk, const Layer& layer, const int64_t* positions, float* states,
+        int64_t num_rows) {
+        int64_t width = query_width(layer.head_size), stride = State::stride(layer.head_size);
+        for (; num_rows > 0; num_rows -= MAX_ROWS) {
+            some(num_rows, query, chunk, layer, positions, states);
+            query += MAX_ROWS * width;
+            positions += MAX_ROWS;
+            states += MAX_ROWS * stride;
+        }
+    }
+
+    static void some(
+        int64_t num_rows, const Query* query, const Chunk& chunk, const Layer& layer, const int64_t* positions,
+        float* states) {
+        switch (num_rows) {
             case 1: attend_together<KV, 1>(query, chunk, layer, positions, states); break;
             case 2: attend_together<KV, 2>(query, chunk, layer, positions, states); break;
             case 3: attend_together<KV, 3>(query, chunk, layer, positions, states); break;
@@ -210,11 +258,7 @@ static void attend_chunk(
             case 7: attend_together<KV, 7>(query, chunk, layer, positions, states); break;
             default: attend_together<KV, 8>(query, chunk, layer, positions, states); break;
         }
-        query += taken * width;
-        positions += taken;
-        states += taken * stride;
-        num_rows -= taken;
     }
-}
+};
 
 }  // namespace CK_NS

@@ -72,13 +72,14 @@ struct KeyTiles {
     int64_t stride;
 };
 
-static void lay_out_queries(TileMemory& memory, int group, const bf16* const* row, int64_t head_size) {
+// Sixteen rows (null: none) as [D pairs, rows] of pairs.
+static void lay_out_queries(bf16 (*out)[16 * 32], const bf16* const* row, int64_t head_size) {
     for (int64_t i = 0; i < head_size; i += 32) {
         __m512i part[16];
         for (int r = 0; r < 16; ++r)
             part[r] = row[r] == nullptr ? _mm512_setzero_si512() : _mm512_loadu_si512(row[r] + i);
         transpose(part);
-        for (int r = 0; r < 16; ++r) _mm512_store_si512(memory.query[group][i / 32] + r * 32, part[r]);
+        for (int r = 0; r < 16; ++r) _mm512_store_si512(out[i / 32] + r * 32, part[r]);
     }
 }
 
@@ -113,7 +114,7 @@ static void lay_out_values(TileMemory& memory, const Chunk& chunk, const Layer& 
         }
 }
 
-static KeyTiles lay_out_keys(TileMemory& memory, const Chunk& chunk, const Layer& layer) {
+static KeyTiles lay_out_keys(bf16* copied, const Chunk& chunk, const Layer& layer) {
     KeyTiles tiles;
     bool as_they_are = layer.kv_kind == BFLOAT16 && layer.step->block_size % 16 == 0;
     tiles.stride = as_they_are ? layer.row_bytes() : 2 * layer.head_size;
@@ -124,10 +125,10 @@ static KeyTiles lay_out_keys(TileMemory& memory, const Chunk& chunk, const Layer
             tiles.at[tile] = chunk.row[first] - (first - tile * 16) * tiles.stride;
             continue;
         }
-        tiles.at[tile] = (const char*)(memory.copied_keys + tile * 16 * layer.head_size);
+        tiles.at[tile] = (const char*)(copied + tile * 16 * layer.head_size);
         for (int key = tile * 16; key < tile * 16 + 16; ++key)
             for (int64_t i = 0; i < layer.head_size; i += 16) {
-                bf16* out = memory.copied_keys + key * layer.head_size + i;
+                bf16* out = copied + key * layer.head_size + i;
                 store(
                     out, layer.kv_kind == BFLOAT16 ? load((const bf16*)chunk.row[key] + i)
                                                    : load((const int8_t*)chunk.row[key] + i));
@@ -136,30 +137,31 @@ static KeyTiles lay_out_keys(TileMemory& memory, const Chunk& chunk, const Layer
     return tiles;
 }
 
-// memory.scores of the chunk's tiles from ``begin`` on and before ``end``; tiles without keys are left as they are.
-static void tile_scores(TileMemory& memory, int group, const KeyTiles& keys, int begin, int end, int64_t head_size) {
+// Scores [KEYS, 16 rows] of the tiles with keys from ``begin`` on and before ``end``; the others are left as they are.
+static void tile_scores(
+    float (*scores)[16], const bf16 (*query)[16 * 32], const KeyTiles& keys, int begin, int end, int64_t head_size) {
     int tile = begin / 16, stop = (end + 15) / 16;
     for (; tile + 1 < stop; tile += 2) {
         _tile_zero(0);
         _tile_zero(1);
         for (int64_t i = 0; i < head_size; i += 32) {
-            _tile_loadd(2, memory.query[group][i / 32], 64);
+            _tile_loadd(2, query[i / 32], 64);
             _tile_loadd(3, keys.at[tile] + 2 * i, keys.stride);
             _tile_loadd(4, keys.at[tile + 1] + 2 * i, keys.stride);
             _tile_dpbf16ps(0, 3, 2);
             _tile_dpbf16ps(1, 4, 2);
         }
-        _tile_stored(0, memory.scores[tile * 16], 64);
-        _tile_stored(1, memory.scores[tile * 16 + 16], 64);
+        _tile_stored(0, scores[tile * 16], 64);
+        _tile_stored(1, scores[tile * 16 + 16], 64);
     }
     if (tile < stop) {
         _tile_zero(0);
         for (int64_t i = 0; i < head_size; i += 32) {
-            _tile_loadd(2, memory.query[group][i / 32], 64);
+            _tile_loadd(2, query[i / 32], 64);
             _tile_loadd(3, keys.at[tile] + 2 * i, keys.stride);
             _tile_dpbf16ps(0, 3, 2);
         }
-        _tile_stored(0, memory.scores[tile * 16], 64);
+        _tile_stored(0, scores[tile * 16], 64);
     }
 }
 
@@ -251,7 +253,8 @@ static void attend_group(TileMemory& memory, int group, const KeyTiles& keys, co
     int64_t to = rows.most_last < chunk.end ? rows.most_last : chunk.end;
     if (from >= to) return;
     int begin = int(from - chunk.first) / 32 * 32, end = int(to - chunk.first + 31) / 32 * 32;
-    tile_scores(memory, group, keys, int(from - chunk.first), int(to - chunk.first), layer.head_size);
+    tile_scores(
+        memory.scores, memory.query[group], keys, int(from - chunk.first), int(to - chunk.first), layer.head_size);
     bool all_seen = rows.most_first <= chunk.first + begin && rows.least_last >= chunk.first + end;
     bool plain = all_seen && layer.kv_kind == BFLOAT16 && layer.soft_cap == 0.0f;
     float scale = plain ? layer.scale * LOG2_E : 1.0f;
@@ -298,7 +301,7 @@ static void hand_out(const TileMemory& memory, int group, int64_t head_size, V f
 
 // Whether tiles can do what is asked; else vectors do it.
 static bool tiles_serve(const Layer& layer) {
-    return layer.kind == BFLOAT16 && layer.head_size % 32 == 0 && layer.head_size <= MAX_TILE_HEAD && !layer.fixed_order;
+    return layer.kind == BFLOAT16 && layer.head_size % 32 == 0 && layer.head_size <= MAX_TILE_HEAD;
 }
 
 // Rows of one request over all keys that they see, into ``out``; at most MAX_TILE_ROWS of them.
@@ -314,7 +317,7 @@ static void attend_by_tiles(const Layer& layer, const Rows& rows) {
             query[r] = real ? (const bf16*)layer.query + place_of(layer, rows, row, layer.query_stride) : nullptr;
             positions[r] = position_of(layer, rows, real ? row : rows.end - 1);
         }
-        lay_out_queries(memory, group, query, layer.head_size);
+        lay_out_queries(memory.query[group], query, layer.head_size);
         describe_rows(memory, group, layer, positions);
     }
     _tile_loadconfig(&ALL_FULL);
@@ -325,7 +328,7 @@ static void attend_by_tiles(const Layer& layer, const Rows& rows) {
         chunk.begin = begin > first ? begin : first;
         chunk.end = end < first + KEYS ? end : first + KEYS;
         locate(chunk, layer, rows.request, rows.kv_head);
-        KeyTiles keys = lay_out_keys(memory, chunk, layer);
+        KeyTiles keys = lay_out_keys(memory.copied_keys, chunk, layer);
         lay_out_values(memory, chunk, layer);
         for (int group = 0; group < groups; ++group) attend_group(memory, group, keys, chunk, layer);
     }

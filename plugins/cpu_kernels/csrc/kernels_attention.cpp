@@ -2,8 +2,8 @@
 //
 // Few queries (decodes) of a long context are cut by chunks of keys, so that all threads work at batch 1 too; whoever
 // finishes the last chunk adds them up, in order. Many queries (prompts) are cut into tiles of rows.
+#include "attention_few.h"
 #include "attention_rows.h"
-#include "attention_tiles.h"
 
 #include <stdlib.h>
 
@@ -64,7 +64,7 @@ static bool is_decode(const Layer& layer, int64_t request) {
     int64_t num_new = layer.num_new(request);
     if (num_new <= 1) return true;
 #if CK_LEVEL >= CK_AMX
-    if (tiles_serve(layer) && num_new * layer.group() >= 16) return false;
+    if (tiles_serve(layer) && !layer.fixed_order && num_new * layer.group() >= 16) return false;
 #endif
     return num_new <= MAX_DECODE_TOKENS;
 }
@@ -121,7 +121,7 @@ static void plan_prompt(Plan& plan, int64_t request) {
     int64_t num_rows = layer.num_new(request) * layer.group(), most = ROWS_A_TASK;
     Task::How how = Task::WHOLE;
 #if CK_LEVEL >= CK_AMX
-    if (tiles_serve(layer)) {
+    if (tiles_serve(layer) && !layer.fixed_order) {
         most = MAX_TILE_ROWS;
         how = Task::TILES;
     }
@@ -167,20 +167,20 @@ static Plan make_plan(const Layer& layer) {
     return plan;
 }
 
-template <class KV>
+template <class Kernel>
 struct Queries {
-    alignas(64) typename Products<KV>::Query rows[ROWS_A_TASK * MAX_HEAD_SIZE];
+    alignas(64) typename Kernel::Query rows[ROWS_A_TASK * MAX_HEAD_SIZE];
     int64_t positions[ROWS_A_TASK];
 
     void copy(const Layer& layer, const Rows& rows_of) {
-        int64_t width = Products<KV>::query_width(layer.head_size);
+        int64_t width = Kernel::query_width(layer.head_size);
         for (int64_t row = rows_of.begin; row < rows_of.end; ++row) {
             int64_t place = place_of(layer, rows_of, row, layer.query_stride), at = row - rows_of.begin;
             positions[at] = position_of(layer, rows_of, row);
             if (layer.kind == FLOAT32)
-                Products<KV>::copy_query(rows + at * width, (const float*)layer.query + place, layer.head_size);
+                Kernel::copy_query(rows + at * width, (const float*)layer.query + place, layer.head_size);
             else
-                Products<KV>::copy_query(rows + at * width, (const bf16*)layer.query + place, layer.head_size);
+                Kernel::copy_query(rows + at * width, (const bf16*)layer.query + place, layer.head_size);
         }
     }
 };
@@ -203,9 +203,9 @@ static bool cut(Chunk& chunk, const Layer& layer, const Rows& rows, int64_t numb
     return chunk.begin < chunk.end;
 }
 
-template <class KV>
+template <class Kernel>
 static void run_whole(const Layer& layer, const Rows& rows) {
-    Queries<KV> queries;
+    Queries<Kernel> queries;
     alignas(64) float states[ROWS_A_TASK * State::stride(MAX_HEAD_SIZE)];
     int64_t num_rows = rows.end - rows.begin;
     queries.copy(layer, rows);
@@ -217,7 +217,7 @@ static void run_whole(const Layer& layer, const Rows& rows) {
             continue;
         }
         locate(chunk, layer, rows.request, rows.kv_head);
-        attend_chunk<KV>(queries.rows, chunk, layer, queries.positions, states, num_rows);
+        Kernel::attend(queries.rows, chunk, layer, queries.positions, states, num_rows);
     }
     for (int64_t row = 0; row < num_rows; ++row)
         write_out(layer, rows, rows.begin + row, state_of(states, row, layer.head_size));
@@ -236,7 +236,7 @@ static void add_up(const Plan& plan, const Rows& rows, const Split& split) {
     }
 }
 
-template <class KV>
+template <class Kernel>
 static void run_chunk(const Plan& plan, const Rows& all, int64_t number) {
     const Layer& layer = plan.layer;
     Split& split = plan.splits[all.request * layer.num_kv_heads + all.kv_head];
@@ -245,12 +245,12 @@ static void run_chunk(const Plan& plan, const Rows& all, int64_t number) {
         clear(state_of(plan.states, place + row, layer.head_size), layer.head_size);
     Chunk chunk;
     if (cut(chunk, layer, all, number)) {
-        Queries<KV> queries;
+        Queries<Kernel> queries;
         locate(chunk, layer, all.request, all.kv_head);
         for (Rows rows = all; rows.begin < all.end; rows.begin += ROWS_A_TASK) {
             rows.end = rows.begin + ROWS_A_TASK < all.end ? rows.begin + ROWS_A_TASK : all.end;
             queries.copy(layer, rows);
-            attend_chunk<KV>(
+            Kernel::attend(
                 queries.rows, chunk, layer, queries.positions,
                 state_of(plan.states, place + rows.begin, layer.head_size).at, rows.end - rows.begin);
         }
@@ -258,10 +258,10 @@ static void run_chunk(const Plan& plan, const Rows& all, int64_t number) {
     if (__atomic_sub_fetch(&split.pending, 1, __ATOMIC_ACQ_REL) == 0) add_up(plan, all, split);
 }
 
-template <class KV>
-static void run_task(const Plan& plan, const Task& task) {
-    if (task.how == Task::CHUNK) run_chunk<KV>(plan, task.rows, task.chunk);
-    if (task.how == Task::WHOLE) run_whole<KV>(plan.layer, task.rows);
+template <class Kernel>
+static void run_rows(const Plan& plan, const Task& task) {
+    if (task.how == Task::CHUNK) run_chunk<Kernel>(plan, task.rows, task.chunk);
+    if (task.how == Task::WHOLE) run_whole<Kernel>(plan.layer, task.rows);
 }
 
 static void run(const Plan& plan, const Task& task) {
@@ -270,11 +270,17 @@ static void run(const Plan& plan, const Task& task) {
         attend_by_tiles(plan.layer, task.rows);
         return;
     }
+    if (tiles_serve(plan.layer)) {
+        _tile_loadconfig(&ALL_FULL);
+        run_rows<FewOnTiles>(plan, task);
+        _tile_release();
+        return;
+    }
 #endif
     switch (plan.layer.kv_kind) {
-        case FLOAT32: run_task<float>(plan, task); break;
-        case BFLOAT16: run_task<bf16>(plan, task); break;
-        default: run_task<int8_t>(plan, task);
+        case FLOAT32: run_rows<OnVectors<float>>(plan, task); break;
+        case BFLOAT16: run_rows<OnVectors<bf16>>(plan, task); break;
+        default: run_rows<OnVectors<int8_t>>(plan, task);
     }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from typing import Protocol
@@ -66,15 +67,15 @@ class CoreSockets:
         except _UNSENDABLE:  # a plugin's mistake, which must not become everybody's
             _log.exception("what plugins added to an output isn't plain data, and is left out")
             frames = self._codec.encode(self._without_unsendable(outputs))
-        self._outputs.send_multipart([OutputKind.OUTPUTS, *frames], copy=False)
+        self._push([OutputKind.OUTPUTS, *frames], copy=False)
 
     def send_dead(self, reason: str) -> None:
         """Say that nothing comes any more, and why."""
-        self._outputs.send_multipart([OutputKind.DEAD, reason.encode()])
+        self._push([OutputKind.DEAD, reason.encode()])
 
     def send_trouble(self, trouble: str | None) -> None:
         """Say that the core can't be relied on at the moment, or that it can again."""
-        self._outputs.send_multipart([OutputKind.TROUBLE, (trouble or "").encode()])
+        self._push([OutputKind.TROUBLE, (trouble or "").encode()])
 
     def close(self) -> None:
         """Send what is left, then close; ends the receiving thread."""
@@ -84,6 +85,11 @@ class CoreSockets:
         self._context.term()  # wakes the receiver, which closes its socket
         if self._receiver is not None:
             self._receiver.join()
+
+    def _push(self, frames: list[Frame], *, copy: bool = True) -> None:
+        """A front end that has gone hears nothing any more; to wait for another one would be for ever."""
+        with contextlib.suppress(zmq.Again):
+            self._outputs.send_multipart(frames, flags=zmq.NOBLOCK, copy=copy)
 
     def _without_unsendable(self, outputs: EngineCoreOutputs) -> EngineCoreOutputs:
         kept = [msgspec.structs.replace(o, extra=self._sendable_extra(o)) for o in outputs.outputs]

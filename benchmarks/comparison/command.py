@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     measured: dict[str, Measurements] = {}
     engines: dict[str, Engine] = {}
     about: dict[str, dict[str, object]] = {}
-    converter = options.peers / "openvino-convert" / "bin" / "python"
+    converter = options.peers / "openvino-convert" / "bin" / "optimum-cli"
     weights = {
         name: prepare(model, options.peers / "models", converter if converter.exists() else None)
         for name, model in options.models.items()

@@ -12,7 +12,7 @@ from .rounds import MACHINE, Measurements
 __all__ = ["Criterion", "criteria", "ratio_of"]
 
 _OWN_BF16, _OWN_GGUF = "corefw-bf16", "corefw-gguf"
-_LLAMA = "llama-gguf"
+_LLAMA = ("llama-gguf", "llama-gguf-plain")
 _HOST_MS, _INPUTS_MS, _FLAT = 1.0, 0.5, 1.25
 
 
@@ -96,7 +96,7 @@ def _single(measured: Measurements, sixteen: list[str], peers: list[str]) -> Ite
     bound = ratio_of(measured, deep, _OWN_BF16, [MACHINE], more_is_better=True)
     yield bound.against("single stream, bf16: decode against what memory bandwidth allows", 0.85, at_least=True)
     for metric, where, limit in ((empty, "from an empty context", 1.2), (deep, "behind the long prompt", 1.3)):
-        rate = ratio_of(measured, metric, _OWN_GGUF, [_LLAMA], more_is_better=True)
+        rate = ratio_of(measured, metric, _OWN_GGUF, _LLAMA, more_is_better=True)
         yield rate.against(f"single stream, GGUF file: decode against llama.cpp, {where}", limit, at_least=True)
     for own, what in ((_OWN_BF16, "bf16"), (_OWN_GGUF, "GGUF file")):
         first = ratio_of(measured, ttft, own, peers, more_is_better=False)
@@ -107,7 +107,7 @@ def _many(measured: Measurements, sixteen: list[str], peers: list[str]) -> Itera
     batch = "at_once tokens_per_s"
     rate = ratio_of(measured, batch, _OWN_BF16, sixteen, more_is_better=True)
     yield rate.against("many at once, bf16: tokens per second against the best 16-bit peer", 1.5, at_least=True)
-    rate = ratio_of(measured, batch, _OWN_GGUF, [_LLAMA], more_is_better=True)
+    rate = ratio_of(measured, batch, _OWN_GGUF, _LLAMA, more_is_better=True)
     yield rate.against("many at once, GGUF file: tokens per second against llama.cpp", 3.0, at_least=True)
     for state, limit in (("cold", 0.8), ("warm", 0.75)):
         time = ratio_of(measured, f"shared {state}_s", _OWN_BF16, peers, more_is_better=False)
@@ -187,7 +187,7 @@ def _second(model: str, measured: Measurements, sixteen: list[str]) -> Iterator[
         ("single decode_deep", "decode", True),
         ("at_once tokens_per_s", "many at once", True),
     )
-    for own, peers, what in ((_OWN_BF16, sixteen, "bf16"), (_OWN_GGUF, [_LLAMA], "GGUF file")):
+    for own, peers, what in ((_OWN_BF16, sixteen, "bf16"), (_OWN_GGUF, list(_LLAMA), "GGUF file")):
         for metric, text, more in better:
             ratio = ratio_of(measured, metric, own, peers, more_is_better=more)
             yield ratio.against(f"{model}, {what}: {text} against the best such peer", 1.0, at_least=more)

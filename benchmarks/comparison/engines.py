@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ def _all(peers: Path, weights: Weights) -> Iterator[Engine]:
     yield _vllm(peers / "vllm", length)
     for name in ("fp16", "int8", "int4"):
         yield _openvino(peers / "openvino" / "bin" / "python", name)
-    yield _llama(peers / "llama")
+    yield from _llama(peers / "llama")
     yield Engine(
         name="transformers", label="transformers, bf16", form="hf", kind="bf16", driver="drive_transformers",
         python=Path(sys.executable), options={"dtype": "bfloat16"}, environment=_OFFLINE,
@@ -126,15 +126,21 @@ def _openvino(python: Path, name: str) -> Engine:
     )  # fmt: skip
 
 
-def _llama(folder: Path) -> Engine:
+def _llama(folder: Path) -> Iterator[Engine]:
+    """With flash attention and without: which is faster depends on the model and the context."""
     libraries = folder / "llama.cpp"
-    return Engine(
-        name="llama-gguf", label="llama.cpp, the GGUF file", form="gguf", kind="gguf", driver="drive_llama",
-        python=folder / "bin" / "python",
+    flash = Engine(
+        name="llama-gguf", label="llama.cpp, the GGUF file, flash attention", form="gguf", kind="gguf",
+        driver="drive_llama", python=folder / "bin" / "python",
         options={"context": 1024, "ubatch": 512, "threads": CORES, "flash_attention": 1},
         environment={"LLAMA_CPP_LIB_PATH": str(libraries), "LD_LIBRARY_PATH": str(libraries)},
         server=(
             str(libraries / "llama-server"), "--model", "{weights}", "--host", "127.0.0.1", "--port", "{port}",
             "--threads", str(CORES), "--parallel", "8", "--ctx-size", str(8 * 1024), "--flash-attn", "on", "--no-webui",
         ),
+    )  # fmt: skip
+    yield flash
+    yield replace(
+        flash, name="llama-gguf-plain", label="llama.cpp, the GGUF file", server=None,
+        options={**flash.options, "flash_attention": 0},
     )  # fmt: skip

@@ -50,7 +50,7 @@ def prepare(model: str, folder: Path, converter: Path | None) -> Weights:
     Args:
         model: a GGUF file, a package that carries one, or a Hugging Face directory, which stays the only form.
         folder: keeps what is made.
-        converter: interpreter that has optimum-intel, for OpenVINO's forms; None leaves out those not made yet.
+        converter: optimum-intel's command, for OpenVINO's forms; None leaves out those not made yet.
     """
     if Path(model).is_dir():
         return Weights({"hf": Path(model)})
@@ -94,11 +94,11 @@ def _dequantise(hf_config: dict[str, object], gguf: Path, info: object, target: 
     part.rename(target)
 
 
-def _convert(python: Path, source: Path, name: str, target: Path) -> None:
+def _convert(converter: Path, source: Path, name: str, target: Path) -> None:
     part = target.with_name(f"{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     command = [
-        str(python.parent / "optimum-cli"), "export", "openvino", "--model", str(source),
+        str(converter), "export", "openvino", "--model", str(source),
         "--task", "text-generation-with-past", "--weight-format", name, str(part),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -14,9 +14,12 @@ def test_what_is_for_a_front_end_that_has_gone_is_dropped_and_nobody_waits_for_a
     with tempfile.TemporaryDirectory(prefix="t-") as directory:
         addresses = [f"ipc://{directory}/{name}" for name in ("requests", "outputs")]
         front_end = zmq.Context()
-        for kind, address in zip((zmq.ROUTER, zmq.PULL), addresses, strict=True):
-            front_end.socket(kind).bind(address)
+        ends = [front_end.socket(kind) for kind in (zmq.ROUTER, zmq.PULL)]
+        for end, address in zip(ends, addresses, strict=True):
+            end.bind(address)
         sockets = CoreSockets(*addresses)
+        for end in ends:  # so it is connected
+            end.recv_multipart()
         front_end.destroy(linger=0)
 
         def send() -> None:

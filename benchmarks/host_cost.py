@@ -148,13 +148,14 @@ def main() -> None:
     parser.add_argument("--output-json", type=Path, help="series that aren't measured stay in it")
     parser.add_argument("--plot", type=Path, help=".svg, .png …; needs matplotlib")
     options = parser.parse_args()
+    vllm = Vllm(options.vllm_python) if options.vllm_python else None
     measured = {
-        name: [asdict(load) | {"corefw": measure(load, options.num_steps)} for load in series]
+        name: [_measured(load, options.num_steps, vllm) for load in series]
         for name, series in loads(options).items()
         if name in options.series
     }
-    if options.vllm_python:
-        _add_vllm(measured, options)
+    if vllm:
+        vllm.close()
     if options.output_json:
         if options.output_json.exists():
             measured = json.loads(options.output_json.read_text(encoding="utf-8")) | measured
@@ -162,6 +163,11 @@ def main() -> None:
     print(table(measured))
     if options.plot:
         draw(options.plot, measured)
+
+
+def _measured(load: Load, num_steps: int, vllm: Vllm | None) -> dict[str, Any]:
+    theirs = {"vllm": vllm.measure(load, num_steps)} if vllm else {}
+    return asdict(load) | {"corefw": measure(load, num_steps)} | theirs
 
 
 def measure(load: Load, num_steps: int) -> dict[str, dict[str, float]]:
@@ -234,18 +240,34 @@ def _config(load: Load, num_steps: int, plugins: PluginManager) -> Any:
     )
 
 
-def _add_vllm(measured: Measured, options: argparse.Namespace) -> None:
-    script = Path(__file__).with_name("host_cost_vllm.py")
-    points = [point for series in measured.values() for point in series]
-    wanted = [{name: point[name] for name in Load.__dataclass_fields__} for point in points]
-    done = subprocess.run(
-        [options.vllm_python, str(script), json.dumps(wanted), str(options.num_steps)],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    for point, theirs in zip(points, json.loads(done.stdout.splitlines()[-1]), strict=True):
-        point["vllm"] = theirs
+class Vllm:
+    """The part that runs where vLLM is installed; made when its imports are done."""
+
+    def __init__(self, python: str) -> None:
+        script = str(Path(__file__).with_name("host_cost_vllm.py"))
+        self._process = subprocess.Popen([python, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._answer()
+
+    def measure(self, load: Load, num_steps: int) -> Any:
+        """As ``measure`` does, of the scheduler alone."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([asdict(load), num_steps]) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        """Let it end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _answer(self) -> Any:
+        """The next of its lines that is JSON; vLLM has lines of its own."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        raise RuntimeError(f"the interpreter with vLLM ended with status {self._process.wait()}")
 
 
 def _timed(clocks: Clocks, part: str, function: Callable[..., Any], *args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The part of ``host_cost.py`` that runs where vLLM is installed; prints its figures as the last line, JSON."""
+"""The part of ``host_cost.py`` that runs where vLLM is installed: loads come in by lines, figures go out by lines."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ _Point = dict[str, int]
 
 
 def main() -> None:
-    points, num_steps = json.loads(sys.argv[1]), int(sys.argv[2])
+    print("{}", flush=True)
     with tempfile.TemporaryDirectory() as model:
-        print(json.dumps([_measure(model, point, num_steps) for point in points]), flush=True)
+        for line in sys.stdin:
+            point, num_steps = json.loads(line)
+            print(json.dumps(_measure(model, point, num_steps)), flush=True)
 
 
 def _measure(model: str, point: _Point, num_steps: int) -> dict[str, dict[str, float]]:

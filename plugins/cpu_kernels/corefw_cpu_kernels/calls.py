@@ -97,5 +97,5 @@ class Tape:
     def replay(self) -> None:
         """Make all calls again, with the same addresses and numbers."""
         if self._array is None:
-            self._array = (_Call * len(self._calls))(*self._calls)
+            self._array = (_Call * len(self._calls))(*(_Call(*call) for call in self._calls))
         library.library().ck_replay(self._array, ctypes.c_int64(len(self._calls)))

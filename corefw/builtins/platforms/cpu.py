@@ -50,7 +50,7 @@ class CpuPlatform(Platform):
         return ("float32",)
 
     def attention_order(self) -> Sequence[str]:
-        return ("torch",)
+        return ("cpu_kernels", "torch")
 
     def propose(self, model: ModelInfo, explicit: frozenset[str], *, interactive: bool) -> Sequence[Proposal]:
         del model

@@ -36,7 +36,7 @@ def test_bfloat16_is_offered_where_the_cpu_computes_in_it(tmp_path: Path, line: 
 def test_the_platform_is_available_and_asks_the_torch_backend() -> None:
     platform = CpuPlatform()
     assert platform.unavailable_reason() is None
-    assert tuple(platform.attention_order()) == ("torch",)
+    assert tuple(platform.attention_order()) == ("cpu_kernels", "torch")
 
 
 @pytest.mark.parametrize(("interactive", "tokens"), [(True, 512), (False, 2048)])

@@ -35,6 +35,13 @@ class BatchDescriptor:
     is_decode: bool
     extension: Hashable = None
 
+    @property
+    def kind(self) -> str:
+        """What it is one of, for messages."""
+        how = "whole" if self.mode is GraphMode.FULL else "in pieces"
+        of = f" with {self.extension}" if self.extension is not None else ""
+        return f"{'decode' if self.is_decode else 'mixed'} steps{of} {how}"
+
     def __str__(self) -> str:
         kind = "decode" if self.is_decode else "mixed"
         of = f", {self.extension}" if self.extension is not None else ""

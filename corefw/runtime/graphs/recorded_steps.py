@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["RecordedSteps", "ReplayedForward"]
 
 _log = get_logger(__name__)
+
+# A kind of step that couldn't be recorded in so many sizes isn't tried in others: they have the same in their way.
+_MAX_REFUSALS = 2
 
 Agreement = Callable[[bool], bool]
 ExtensionKey = Callable[["StepInputs"], Hashable]
@@ -109,6 +113,7 @@ class RecordedSteps:
         self._pieces = Pieces()
         self._recorded: dict[BatchDescriptor, _Recorded | None] = {}
         self._told: dict[str, None] = {}
+        self._num_refused: Counter[tuple[GraphMode, bool, Hashable]] = Counter()
         self.num_replays = 0
 
     @property
@@ -174,6 +179,10 @@ class RecordedSteps:
     def _record(self, descriptor: BatchDescriptor, padded: StepInputs) -> None:
         """Make a recording, or note that it can't be made."""
         recorded, reason = None, "another rank can't record it"
+        kind = (descriptor.mode, descriptor.is_decode, descriptor.extension)
+        if self._num_refused[kind] >= _MAX_REFUSALS:
+            self._recorded[descriptor] = None
+            return
         if self._left_bytes <= 0:
             reason = "the memory set aside for recordings is used up"
         else:
@@ -189,7 +198,8 @@ class RecordedSteps:
             recorded = None
         self._recorded[descriptor] = recorded
         if recorded is None:
-            self._tell(f"a {descriptor} isn't replayed: {reason}")
+            self._num_refused[kind] += 1
+            self._tell(f"{descriptor.kind} aren't replayed: {reason}")
             return
         self._left_bytes -= recorded.recording.num_bytes
         _log.debug("recorded a %s: %d bytes", descriptor, recorded.recording.num_bytes)

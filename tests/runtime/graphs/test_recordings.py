@@ -127,10 +127,12 @@ def test_what_cannot_be_recorded_is_computed_and_the_log_says_why_once(caplog: p
     with caplog.at_level(logging.INFO, "corefw.runtime.graphs"):
         assert [setup.recorded.run(setup.inputs(0)) for _ in range(3)] == [None] * 3
     assert setup.model.num_runs == 2  # whole, then in pieces
-    assert len([record for record in caplog.records if "full decode step of 1 tokens" in record.message]) == 1
+    assert len([record for record in caplog.records if "decode steps whole" in record.message]) == 1
     assert all(" reads a tensor's values" in reason for reason in setup.recorded.refusals)
-    setup.model.fault = lambda hidden: hidden
-    setup.check(setup.inputs(0, 1))
+    for requests in ((0, 1), (0, 1, 2)):
+        assert setup.recorded.run(setup.inputs(*requests)) is None
+    assert setup.model.num_runs == 4  # the third size isn't tried
+    assert len(setup.recorded.refusals) == 2
 
 
 def test_a_recording_that_fails_leaves_the_step_to_be_computed() -> None:

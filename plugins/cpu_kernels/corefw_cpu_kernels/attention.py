@@ -71,7 +71,7 @@ class StepMetadataBuilder(MetadataBuilder):
 
     def __init__(self) -> None:
         step = torch.zeros(_STEP.size // 8, dtype=torch.int64)
-        self._words = step.numpy()
+        self._words = step.numpy().data
         self._metadata = StepMetadata(step)
         self._batch: AttentionBatch | None = None
 

@@ -44,6 +44,8 @@ class EngineHub:
 
     Attributes:
         death: done once the engine has gone for good, with its reason.
+        front_end_trouble: why one of the front ends can't be relied on at the moment, set by who started them; all of
+            them are told, as of an engine's trouble.
     """
 
     def __init__(self, client: AsyncCoreClient) -> None:
@@ -53,6 +55,7 @@ class EngineHub:
         self._calls: dict[int, tuple[FrontEndLink, int]] = {}
         self._call_ids = itertools.count(1)
         self._trouble: str | None = None
+        self.front_end_trouble: str | None = None
         self._stats: SchedulerStats | None = None
         self.death: asyncio.Future[EngineDeadError] = asyncio.get_running_loop().create_future()
         self._tasks = [
@@ -179,8 +182,9 @@ class EngineHub:
         """Told now and then though nothing has changed: it is this process's sign of life."""
         told_s = 0.0
         while True:
-            if self._client.trouble != self._trouble or time.monotonic() >= told_s + _SIGN_OF_LIFE_S:
-                self._trouble, told_s = self._client.trouble, time.monotonic()
+            trouble = self._client.trouble or self.front_end_trouble
+            if trouble != self._trouble or time.monotonic() >= told_s + _SIGN_OF_LIFE_S:
+                self._trouble, told_s = trouble, time.monotonic()
                 for link in self._links:
                     link.send_trouble(self._trouble)
             await asyncio.sleep(_TROUBLE_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -45,6 +45,8 @@ OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset
 _OPENMETRICS = "application/openmetrics-text"
 _QUALITY = re.compile(r";\s*q=([0-9.]{1,5})\s*(?:;|$)")
 # Method names that count; whatever else a client makes up is one more.
+# Stands for all servers that died.
+_DEAD = -1
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
@@ -146,6 +148,11 @@ class Metrics:
     def take_share(self, server: int, share: MetricsShare) -> None:
         """What another server over the same engine has counted; from now on it is part of what is told."""
         self._others[server] = share
+
+    def take_sum(self, share: MetricsShare, living: Collection[int]) -> None:
+        """What all servers that died have counted together, in place of what is known of any but the living."""
+        others = {server: known for server, known in self._others.items() if server in living}
+        self._others = {_DEAD: share, **others}
 
     def total(self) -> MetricsShare:
         """Of this server and the others."""

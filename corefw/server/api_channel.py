@@ -47,14 +47,17 @@ class Serving(msgspec.Struct, frozen=True, tag="serving"):
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True, tag="counted"):
-    """From a child: what it has counted; to the others: what that one has.
+    """From a child: what it has counted; to the others: what that one has, or all that died have together.
 
     Attributes:
         server: number of the child, another one for each that is started.
+        share: what it has counted.
+        living: of a sum of the dead: numbers of those that aren't in it. None: it is one server's.
     """
 
     server: int = -1
     share: MetricsShare
+    living: tuple[int, ...] | None = None
 
 
 ApiMessage = ServeOrder | StopOrder | Serving | StartFailed | Counted

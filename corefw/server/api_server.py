@@ -16,6 +16,7 @@ from corefw.engine.async_engine import AsyncEngine
 from corefw.engine.clients.base import post
 from corefw.engine.hub_process import HubProcess
 from corefw.engine.startup import StartFailed
+from corefw.engine.step_board import BEAT_S, Doing, StepBoard
 from corefw.errors import EngineDeadError
 from corefw.frontend.prepare import prepare_again
 from corefw.messages.control_channel import follow_search_path
@@ -38,13 +39,16 @@ _COUNTS_S = 0.5
 _log = get_logger(__name__)
 
 
-def run_api_server(control: socket.socket, engine: socket.socket, listening: socket.socket, parent_pid: int) -> int:
+def run_api_server(
+    control: socket.socket, engine: socket.socket, listening: socket.socket, board: StepBoard, parent_pid: int
+) -> int:
     """Serve what the parent says until it says stop; returns the exit status.
 
     Args:
         control: to the parent.
         engine: to its hub.
         listening: shared with the other processes.
+        board: where the parent sees that the event loop gets on.
         parent_pid: process id.
     """
     channel = ApiChannel(control)
@@ -53,7 +57,7 @@ def run_api_server(control: socket.socket, engine: socket.socket, listening: soc
         return 1
     follow_search_path(order.search_path)
     configure_logging(order.log_level, f"api {order.index}", order.server_config.log_format)
-    parent = _Parent(channel, order.counted)
+    parent = _Parent(channel, board, order.counted)
     try:
         prepared = prepare_again(order.config)
         uvloop.run(_serve(order, prepared, HubProcess(engine, parent_pid), listening, parent))
@@ -86,13 +90,14 @@ async def _serve(
 class _Parent:
     """Hears of the server's progress, and gives it orders."""
 
-    def __init__(self, channel: ApiChannel, counted: Sequence[Counted]) -> None:
+    def __init__(self, channel: ApiChannel, board: StepBoard, counted: Sequence[Counted]) -> None:
         self._channel = channel
+        self._board = board
         self._counted = counted
         self._is_serving = False
         self._told: MetricsShare | None = None
         self._metrics: Metrics
-        self._counting: asyncio.Task[None]
+        self._tasks: tuple[asyncio.Task[None], ...]
 
     def serving(self, server: HttpServer) -> None:
         """The server takes clients; from now on it may be told to stop."""
@@ -101,9 +106,12 @@ class _Parent:
         loop = asyncio.get_running_loop()
         self._metrics = server.metrics
         for told in self._counted:
-            self._metrics.take_share(told.server, told.share)
+            self._hear(told)
         self._metrics.on_total = self._tell
-        self._counting = asyncio.create_task(self._tell_counts(), name="counts")
+        self._tasks = (
+            asyncio.create_task(self._tell_counts(), name="counts"),
+            asyncio.create_task(self._show_turns(), name="turns"),
+        )
         threading.Thread(target=self._obey, args=(server, loop), name="orders", daemon=True).start()
 
     def failed(self, error: Exception) -> int:
@@ -120,7 +128,19 @@ class _Parent:
             if isinstance(message, StopOrder):
                 post(loop, lambda _: server.handle_exit(signal.SIGTERM, None), None)
             elif isinstance(message, Counted):
-                post(loop, lambda told: self._metrics.take_share(told.server, told.share), message)
+                post(loop, self._hear, message)
+
+    def _hear(self, told: Counted) -> None:
+        if told.living is None:
+            self._metrics.take_share(told.server, told.share)
+        else:
+            self._metrics.take_sum(told.share, told.living)
+
+    async def _show_turns(self) -> None:
+        """A thread tells that the process runs; that this loop gets on, only the loop itself can tell."""
+        while True:
+            self._board.turns_to(Doing.WORK)
+            await asyncio.sleep(BEAT_S)
 
     async def _tell_counts(self) -> None:
         while True:

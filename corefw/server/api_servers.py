@@ -13,7 +13,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,10 +20,13 @@ import msgspec
 from corefw.engine.child import exit_text, spawn_guarded
 from corefw.engine.clients.base import post
 from corefw.engine.startup import StartFailed
+from corefw.engine.step_board import BoardReader
 from corefw.errors import EngineError, EngineStartError
 from corefw.observability.logging import get_logger
 from corefw.server.api_channel import ApiChannel, Counted, ServeOrder, Serving, StopOrder
 from corefw.server.ready_line import announce
+from corefw.server.server_pulse import ServerLimits, ServerPulse
+from corefw.server.shared_counts import SharedCounts
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import ServerConfig
@@ -42,6 +44,8 @@ _MAX_DEATHS = 5
 _DEATHS_WITHIN_S = 60.0
 # One that ends because the engine has died may be seen before the engine's death is.
 _DEATH_IS_SHARED_S = 0.2
+_LOOK_S = 0.1
+_LIMITS = ServerLimits()
 
 _log = get_logger(__name__)
 
@@ -66,17 +70,25 @@ class ApiServers:
         listener: what they all listen on; closed when they stop.
         num_servers: how many.
         drain_s: how long running requests get.
+        limits: when one that exists counts as dead.
     """
 
     def __init__(
-        self, hub: EngineHub, order: Callable[[int], ServeOrder], listener: Listener, num_servers: int, drain_s: float
+        self,
+        hub: EngineHub,
+        order: Callable[[int], ServeOrder],
+        listener: Listener,
+        num_servers: int,
+        drain_s: float,
+        limits: ServerLimits = _LIMITS,
     ) -> None:
         self._hub = hub
         self._order = order
         self._listener = listener
         self._drain_s = drain_s
         self._numbers = itertools.count()
-        self._counted: dict[int, Counted] = {}
+        self._counts = SharedCounts()
+        self._limits = limits
         self._servers = [self._make(index) for index in range(num_servers)]
         self._deaths: deque[float] = deque()
         self._num_signals = 0
@@ -102,15 +114,16 @@ class ApiServers:
     async def _serve(self) -> None:
         signalled = asyncio.create_task(self._signalled.wait())
         keeping = asyncio.create_task(self._start_and_keep())
+        watching = asyncio.create_task(self._watch())
         try:
             ends: list[asyncio.Future[Any]] = [signalled, keeping, self._hub.death]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if keeping.done():
                 keeping.result()  # never ends but by raising
         finally:
-            for task in (signalled, keeping):
+            for task in (signalled, keeping, watching):
                 task.cancel()
-            await asyncio.gather(signalled, keeping, return_exceptions=True)
+            await asyncio.gather(signalled, keeping, watching, return_exceptions=True)
         if self._hub.death.done():
             await self._until_ended(_AFTERLIFE_S)
             raise self._hub.death.result()
@@ -123,12 +136,23 @@ class ApiServers:
         announce(url)
         await _together(self._keep(index) for index in range(len(self._servers)))
 
+    async def _watch(self) -> None:
+        """Kill who doesn't get on any more, and tell all of who is about to count as such."""
+        last_s = time.monotonic()
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            now_s = time.monotonic()
+            troubles = [server.look(now_s - last_s) for server in self._servers]
+            self._hub.front_end_trouble = next(filter(None, troubles), None)
+            last_s = now_s
+
     async def _keep(self, index: int) -> None:
         while True:
             server = self._servers[index]
             await server.ended.wait()
             await asyncio.sleep(_DEATH_IS_SHARED_S)  # then _serve ends this
             await server.close()
+            self._forget(server)
             self._count_death(f"API server {index} {server.how}")
             server = self._servers[index] = self._make(index)
             try:
@@ -136,17 +160,23 @@ class ApiServers:
             except EngineStartError as error:  # it ends, and counts
                 _log.error("API server %d couldn't be started again: %s", index, error)
             else:
-                for counted in self._counted.values():  # what was counted while it started
+                for counted in self._counts.all():  # what was counted while it started
                     server.tell(counted)
 
     def _make(self, index: int) -> _ApiServer:
-        number = next(self._numbers)
-        order = msgspec.structs.replace(self._order(index), counted=tuple(self._counted.values()))
-        return _ApiServer(self._hub, order, self._listener, partial(self._take_counts, number))
+        order = msgspec.structs.replace(self._order(index), counted=self._counts.all())
+        return _ApiServer(next(self._numbers), self._hub, order, self._listener, self._take_counts, self._limits)
 
-    def _take_counts(self, number: int, sender: _ApiServer, told: Counted) -> None:
-        """Pass on what one has counted. Of those that died it stays counted."""
-        counted = self._counted[number] = msgspec.structs.replace(told, server=number)
+    def _take_counts(self, sender: _ApiServer, told: Counted) -> None:
+        """Pass on what one has counted."""
+        self._tell_others(sender, self._counts.take(sender.number, told.share))
+
+    def _forget(self, server: _ApiServer) -> None:
+        """It has died; what it has counted stays counted."""
+        if (counted := self._counts.server_gone(server.number)) is not None:
+            self._tell_others(server, counted)
+
+    def _tell_others(self, sender: _ApiServer, counted: Counted) -> None:
         for server in self._servers:
             if server is not sender:
                 server.tell(counted)
@@ -184,17 +214,23 @@ class _ApiServer:
     """One child: ``await start()``, then ``stop()`` and wait for ``ended``; ``close`` in any case.
 
     Attributes:
+        number: its own alone, also among those that died.
         ended: set once it has exited.
         how: words for it.
     """
 
     def __init__(
         self,
+        number: int,
         hub: EngineHub,
         order: ServeOrder,
         listener: Listener,
         on_counts: Callable[[_ApiServer, Counted], None],
+        limits: ServerLimits,
     ) -> None:
+        self.number = number
+        self._limits = limits
+        self._pulse: ServerPulse | None = None
         self._hub = hub
         self._on_counts = on_counts
         self._order = order
@@ -236,6 +272,17 @@ class _ApiServer:
         elif self._child.poll() is None:
             self._child.kill()
 
+    def look(self, since_s: float) -> str | None:
+        """See if it gets on, ``since_s`` seconds after the last look; returns its trouble. One that hangs is killed."""
+        if self._pulse is None or self.ended.is_set():
+            return None
+        self._pulse.is_serving = self._is_serving
+        self._pulse.look(since_s)
+        if self._pulse.verdict is not None and self._child is not None and self._child.poll() is None:
+            _log.error("API server %d %s and is killed", self._order.index, self._pulse.verdict)
+            self._child.kill()
+        return None if self._pulse.trouble is None else f"API server {self._order.index} {self._pulse.trouble}"
+
     def tell(self, message: StopOrder | Counted) -> None:
         """Send what it gets to hear while it serves. Never blocks: one that doesn't read misses it."""
         if self._is_serving:
@@ -255,16 +302,19 @@ class _ApiServer:
             self._serving.exception()  # whoever had to know knows
 
     def _spawn(self) -> subprocess.Popen[bytes]:
+        board = self._held.enter_context(contextlib.closing(BoardReader()))
+        self._pulse = ServerPulse(board, self._limits)
         with contextlib.ExitStack() as theirs:
             (self._control, control), (self._engine, engine) = (self._socket_pair(theirs) for _ in range(2))
-            return self._spawn_with({"control": control, "engine": engine, "listen": self._listener.socket})
+            shared = {"control": control, "engine": engine, "listen": self._listener.socket}
+            descriptors = {name: one.fileno() for name, one in shared.items()}
+            return self._spawn_with({**descriptors, "board": board.fd})
 
     def _socket_pair(self, theirs: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
         ends = socket.socketpair()
         return self._held.enter_context(ends[0]), theirs.enter_context(ends[1])
 
-    def _spawn_with(self, shared: dict[str, socket.socket]) -> subprocess.Popen[bytes]:
-        descriptors = {name: one.fileno() for name, one in shared.items()}
+    def _spawn_with(self, descriptors: dict[str, int]) -> subprocess.Popen[bytes]:
         arguments = (f"--{name}-fd={descriptor}" for name, descriptor in descriptors.items())
         return spawn_guarded("corefw.server.api_server_main", arguments, descriptors.values())
 

@@ -23,6 +23,7 @@ from corefw.observability.metrics_catalog import (
     STEP_TOKEN_BOUNDS,
     bounds_of,
 )
+from corefw.observability.metrics_share import summed
 
 PROMETHEUS_3 = (
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;"
@@ -163,6 +164,18 @@ def test_figures_of_servers_over_one_engine_are_told_as_one() -> None:
     assert 'corefw:http_requests_total{method="POST",route="/v1/completions",status="400"} 1.0' in text
     assert 'corefw:request_prompt_tokens_count{model_name="a \\"model\\"\\\\"} 8.0' in text
     assert 'corefw:generation_tokens_total{model_name="a \\"model\\"\\\\"} 0.0' in text  # the engine's, told once
+
+
+def test_servers_that_died_are_one_sum_beside_the_living() -> None:
+    one, other = Metrics("m", SchedulerStats), used_metrics()
+    share = other.share()
+    for number in range(100):
+        one.take_share(number, share)
+        one.take_sum(summed([share] * (number + 1)), living=())
+    one.take_share(100, share)
+    one.take_sum(summed([share] * 100), living=(100,))
+    assert one.total() == summed([share] * 101)
+    assert len(one._others) == 2
 
 
 def test_several_engines_have_figures_of_their_own() -> None:

@@ -1,8 +1,9 @@
-"""One route that lists the tasks of the event loop, so that a test can see what a request left behind."""
+"""Routes that list the tasks of the event loop, so that a test sees what a request left behind, or hold it up."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 from starlette.requests import Request
@@ -13,14 +14,24 @@ from corefw.interfaces.endpoint import Endpoint
 
 
 class TasksEndpoint(Endpoint):
-    """GET /sample/tasks."""
+    """GET /sample/tasks, POST /sample/hold_up."""
 
     name = "inside"
     prefix = ""
 
     def routes(self) -> Sequence[BaseRoute]:
-        """The route."""
-        return (Route("/sample/tasks", _tasks, methods=["GET"]),)
+        """The routes."""
+        return (
+            Route("/sample/tasks", _tasks, methods=["GET"]),
+            Route("/sample/hold_up", _hold_up, methods=["POST"]),
+        )
+
+
+async def _hold_up(request: Request) -> JSONResponse:
+    """Keep the event loop busy for so many seconds, as a plugin may by mistake."""
+    seconds = float(request.query_params["seconds"])
+    time.sleep(seconds)  # noqa: ASYNC251 - that is the point
+    return JSONResponse(seconds)
 
 
 async def _tasks(request: Request) -> JSONResponse:

@@ -59,8 +59,8 @@ class LLM:
         model: directory, ``.gguf`` file, ``pypi:PACKAGE`` or hub name; None is the demo model.
         plugin_config: values of plugins' own settings, by plugin and field.
         enable_multiprocessing: whether the engine runs in a process of its own, which is started again when it dies.
-            None: where there are several (``data_parallel_size``) or ``data_parallel_backend`` starts them elsewhere, which
-                never run in this process.
+            None: where there are several (``data_parallel_size``) or ``data_parallel_backend`` starts them elsewhere:
+                those never run in this process.
         settings: named like the flags of ``corefw serve`` (``max_model_len=512``), those of the HTTP server excepted.
 
     Raises:

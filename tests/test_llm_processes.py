@@ -125,7 +125,7 @@ def test_what_doesnt_go_together_is_refused(tiny: Path) -> None:
     before = children()
     with pytest.raises(ConfigError, match="data_parallel_size is 2, but here the engine has to run in this process"):
         opened(tiny, data_parallel_size=2, enable_multiprocessing=False)
-    with pytest.raises(ConfigError, match="data_parallel_backend is mp, but here .*; leave it out"):
+    with pytest.raises(ConfigError, match=r"data_parallel_backend is mp, but here .*; leave it out"):
         opened(tiny, data_parallel_backend="mp", enable_multiprocessing=False)
     with pytest.raises(ConfigError, match="external_launcher runs one engine"):
         opened(tiny, enable_multiprocessing=True, distributed_executor_backend="external_launcher")

@@ -19,7 +19,7 @@ gomp_parallel_function gomp_parallel = nullptr;
 thread_num_function thread_num = nullptr;
 int num_threads = 1;
 
-const int SPINS_BEFORE_YIELDING = 20000;
+const int SPINS_BEFORE_YIELDING = 4000;
 
 // One job after another, for threads that wait for it. A claim names the job, so a thread that comes late gets nothing
 // of the next one by the last one's numbers.
@@ -50,10 +50,11 @@ void set(T& target, T value) {
 // Does one task of the job at hand; false: there is none left.
 bool do_one(Team& team) {
     uint64_t claim = get(team.claim);
-    task_function task = get(team.task);
-    void* context = get(team.context);
     int at = int(claim & 0xffffffffu);
     if (at >= get(team.num_tasks)) return false;
+    // The number of tasks is written last. Read before it, task and context could be those of the job before.
+    task_function task = get(team.task);
+    void* context = get(team.context);
     if (!__atomic_compare_exchange_n(&team.claim, &claim, claim + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return true;
     task(context, at);

@@ -34,6 +34,20 @@ def test_a_call_after_the_recording_is_not_on_the_tape() -> None:
     assert len(tape) == 1
 
 
+def test_calls_of_a_tape_that_follow_at_once_do_not_get_each_others_tasks() -> None:
+    wide, narrow = torch.randn(64, 1536).bfloat16(), torch.randn(200, 576).bfloat16()
+    tape, outs = Tape(), []
+    with tape.record():
+        for _ in range(20):
+            outs += [norms.rms_norm(rows, rows[0], 1e-5) for rows in (wide, narrow)]
+    expected = [out.clone() for out in outs]
+    for _ in range(20):
+        for out in outs:
+            out.zero_()
+        tape.replay()
+        assert all(map(torch.equal, outs, expected))
+
+
 def test_two_tapes_do_not_record_at_once() -> None:
     with Tape().record(), pytest.raises(RuntimeError, match="another tape"), Tape().record():
         pass

@@ -108,6 +108,12 @@ class SamplingMetadata:
         return np.flatnonzero(self.temperature >= GREEDY_EPS)
 
     @property
+    def is_plain_greedy(self) -> bool:
+        """Whether every row wants its most likely token as the model has it, and nothing else."""
+        columns = (self.allowed, self.banned, self.bias, self.processors, self.logprob_rows, self.random_rows)
+        return self.penalties is None and not any(map(len, columns))
+
+    @property
     def logprob_rows(self) -> npt.NDArray[np.intp]:
         """Rows that want log-probabilities."""
         return np.flatnonzero(self.num_logprobs != NO_LOGPROBS)

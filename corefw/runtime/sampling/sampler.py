@@ -71,6 +71,8 @@ class Sampler:
         The order of the stages is part of what parameters mean. The grammar bitmask, which isn't built yet, has its
         place before the allowed ids.
         """
+        if metadata.is_plain_greedy:  # the largest of a row is the same in float32, which would be a copy of all logits
+            return SamplerOutput(*_greedy(logits_RV[:, : self._vocab_size]))
         wanted = torch.from_numpy(metadata.logprob_rows).to(logits_RV.device)
         told = self._read(logits_RV[wanted]) if wanted.numel() and self._is_raw else None
         logits = logits_RV.float()

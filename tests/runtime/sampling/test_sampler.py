@@ -48,6 +48,19 @@ _KINDS: list[dict[str, Any]] = [
 _MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits")
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_greedy_rows_by_themselves_get_what_they_get_beside_others(dtype: torch.dtype) -> None:
+    logits = _logits(40, 9_000, spread=0.5).to(dtype)  # so near each other that the largest is there several times
+    logits[3, 17], logits[4, 8_999], logits[5] = float("nan"), float("inf"), float("-inf")
+    alone = _sample(logits, [{"temperature": 0.0}] * 40, 8_990)
+    beside = _sample(torch.cat((logits, logits[:1])), [{"temperature": 0.0}] * 40 + [{"temperature": 1.0}], 8_990)
+    assert torch.equal(alone.token_ids, beside.token_ids[:40])
+    assert torch.equal(alone.failed, beside.failed[:40])
+    assert alone.failed.nonzero().flatten().tolist() == [3, 5]
+    largest = logits[0, :8_990].max()
+    assert int(alone.token_ids[0]) == int((logits[0] == largest).nonzero()[0])
+
+
 @pytest.mark.parametrize("mode", _MODES)
 def test_a_row_gets_the_same_token_and_logprob_bits_alone_and_among_others(mode: str) -> None:
     count = 2 * MAX_RANDOM_ROWS + 3

@@ -148,6 +148,10 @@ class DeviceRuntime(ABC):
         del tensors
         return None
 
+    def settle_memory(self) -> None:
+        """Called once, after the first step: what computing takes lies where it will stay."""
+        return
+
     def graph_capture(self, offered: Sequence[GraphCapture]) -> GraphCapture | None:
         """What records steps on this device; None (the default) where nothing does.
 

@@ -199,6 +199,7 @@ class Worker:
         self._record_steps(preparation, assembly)
         warm_up(self._runner, plan, max_num_tokens=scheduler.max_num_batched_tokens)
         self._runtime.synchronize()
+        self._runtime.settle_memory()
         self._runner.transfers = make_transfer_steps(
             self._config,
             plan,

@@ -100,6 +100,11 @@ def _end_with_the_tests() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
+def _environment() -> dict[str, str]:
+    """As a shell starts a server, which itself sees to it that its children that compute get a heap of huge pages."""
+    return {name: value for name, value in child_environment().items() if name != "GLIBC_TUNABLES"}
+
+
 def launch(*flags: str, env: dict[str, str] | None = None) -> Server:
     """Start ``corefw serve`` on a free port and wait until it is ready."""
     handle, name = tempfile.mkstemp(suffix=".log", prefix="corefw-test-")
@@ -109,7 +114,7 @@ def launch(*flags: str, env: dict[str, str] | None = None) -> Server:
         stdin=subprocess.DEVNULL,
         stdout=handle,
         stderr=handle,
-        env={**child_environment(), **(env or {})},
+        env={**_environment(), **(env or {})},
         start_new_session=True,
         preexec_fn=_end_with_the_tests,
     )

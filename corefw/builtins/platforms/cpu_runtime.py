@@ -87,6 +87,10 @@ class CpuRuntime(DeviceRuntime):
         reason = f"{huge // 2**20} of {size // 2**20} MiB, read without waiting for address translation"
         return Selection("pages of weights", "huge", reason, (Rejected("small", "slower to read"),))
 
+    def settle_memory(self) -> None:
+        if huge_pages.unavailable_reason() is None:
+            huge_pages.complete()
+
     def graph_capture(self, offered: Sequence[GraphCapture]) -> GraphCapture | None:
         return offered[0] if offered else None
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import subprocess
 import sys
@@ -40,6 +42,30 @@ def test_weights_are_moved_into_huge_pages_and_stay_as_they_were() -> None:
         [sys.executable, "-c", _IN_A_FRESH_HEAP], env=plain, capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout.split("\n")[:3] == ["pages of weights huge", "True", "True"]
+
+
+@pytest.mark.skipif(KERNEL is not None, reason=f"hardware or kernel without huge pages: {KERNEL}")
+def test_a_page_that_was_begun_is_completed_and_one_that_nobody_touched_is_not() -> None:
+    page = huge_pages.HUGE_PAGE_BYTES
+    with mmap.mmap(-1, 5 * page, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        first = -address % page
+        # Otherwise there are no small pages where the operator wants huge ones everywhere.
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        memory[first + 5] = 7
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        memory[first + 2 * page] = 9
+        assert _num_present(address, 5 * page) == 1 + page // mmap.PAGESIZE
+        assert huge_pages.complete() >= page
+        assert _num_present(address, 5 * page) == 2 * page // mmap.PAGESIZE
+        assert (memory[first + 5], memory[first + 2 * page], memory[first + 6]) == (7, 9, 0)
+
+
+def _num_present(begin: int, size: int) -> int:
+    """Small pages' worth of memory that is there."""
+    present = (ctypes.c_ubyte * (size // mmap.PAGESIZE))()
+    assert ctypes.CDLL(None).mincore(ctypes.c_void_p(begin), ctypes.c_size_t(size), present) == 0
+    return sum(page & 1 for page in present)
 
 
 def test_a_few_weights_stay_where_they_are() -> None:

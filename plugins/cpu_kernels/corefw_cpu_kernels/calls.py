@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,11 +21,12 @@ __all__ = ["Kernel", "Tape"]
 _Entry = ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # releases the interpreter's lock
 Argument = torch.Tensor | int | float | None
 
-_recording: Tape | None = None
+# By thread: one may record while another, with another engine, only computes.
+_recording: dict[int, Tape] = {}
 
 
 class Kernel:
-    """One kernel by name. Calling it runs it, and has it on the tape that is recording.
+    """One kernel by name. Calling it runs it, and has it on the tape that the thread is recording.
 
     Tensors go as their addresses, None as the null pointer; where the first call had a float, later ones must have
     numbers, elsewhere whole numbers. Sizes and strides are arguments like others: the kernel checks nothing.
@@ -44,8 +46,8 @@ class Kernel:
         packed = self._pack(*values)
         address, run = self._entries.get(library.level()) or self._resolve()
         run(packed)
-        if _recording is not None:
-            _recording.append(address, packed, args)
+        if _recording and (tape := _recording.get(threading.get_ident())) is not None:
+            tape.append(address, packed, args)
 
     def _resolve(self) -> tuple[int, Any]:
         address = library.entry_point(self.name)
@@ -74,19 +76,19 @@ class Tape:
 
     @contextmanager
     def record(self) -> Iterator[Tape]:
-        """Every kernel that this process calls inside the ``with`` block is run, and recorded.
+        """Every kernel that this thread calls inside the ``with`` block is run, and recorded.
 
         Raises:
-            RuntimeError: another tape is recording.
+            RuntimeError: another tape is recording in this thread.
         """
-        global _recording
-        if _recording is not None:
+        thread = threading.get_ident()
+        if thread in _recording:
             raise RuntimeError("another tape is recording")
-        _recording = self
+        _recording[thread] = self
         try:
             yield self
         finally:
-            _recording = None
+            del _recording[thread]
 
     def append(self, address: int, packed: bytes, args: tuple[Argument, ...]) -> None:
         """Add a call."""

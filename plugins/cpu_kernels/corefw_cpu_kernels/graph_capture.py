@@ -103,7 +103,7 @@ class CpuGraphCapture(GraphCapture):
 
     def cancel(self) -> None:
         self._open.close()
-        self._log, self._pinned = _CallLog(), []
+        self._log, self._watch, self._pinned = _CallLog(), TorchWatch(), []
 
     def end(self, outputs: Sequence[torch.Tensor]) -> Recording:
         self._open.close()

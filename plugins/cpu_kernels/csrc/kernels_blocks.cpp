@@ -176,6 +176,9 @@ struct BlockProduct {
     int64_t panels() const { return (outputs + LANES - 1) / LANES; }
 };
 
+// Below it a quotient could be beyond all numbers; what is that small is nothing.
+static const float LEAST_ROUNDED = 1e-30f;
+
 static void round_row(const bf16* row, int64_t bricks, int8_t* values, Rounded* rounded) {
     for (int64_t brick = 0; brick < bricks; ++brick, row += BRICK, values += BRICK) {
         V wide[BRICK / WIDTH], largest = zero();
@@ -183,14 +186,16 @@ static void round_row(const bf16* row, int64_t bricks, int8_t* values, Rounded* 
             wide[i] = load(row + i * WIDTH);
             largest = vmax(largest, vmax(wide[i], sub(zero(), wide[i])));
         }
-        float most = largest_of(largest), inverse = most > 0 ? 127.0f / most : 0.0f, scale = most / 127.0f;
+        float most = largest_of(largest), inverse = most > LEAST_ROUNDED ? 127.0f / most : 0.0f, scale = most / 127.0f;
         float sums[2] = {0, 0};
         for (int i = 0; i < BRICK / WIDTH; ++i) {
             V code = round_whole(mul(wide[i], broadcast(inverse)));
             store_codes(values + i * WIDTH, code);
             sums[i * WIDTH / 16] += sum(code);
         }
-        rounded[brick] = {scale, scale * (sums[0] + sums[1]), int32_t(sums[0]), int32_t(sums[1])};
+        float whole = sums[0] + sums[1];
+        if (whole == whole) rounded[brick] = {scale, scale * whole, int32_t(sums[0]), int32_t(sums[1])};
+        else rounded[brick] = {whole, whole, 0, 0};  // no number among the inputs makes no number of the results
     }
 }
 

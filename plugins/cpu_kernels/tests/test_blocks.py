@@ -96,6 +96,25 @@ def test_a_row_of_zeros_gives_zeros_and_no_rows_give_none() -> None:
     assert product([weight], torch.zeros(0, _INPUTS).bfloat16()).shape == (0, 16)
 
 
+@pytest.mark.parametrize("name", blocks.TYPES)
+@pytest.mark.usefixtures("level")
+def test_inputs_next_to_nothing_give_nothing(name: str) -> None:
+    weight = random_blocks(name, 16)
+    rows = torch.full((2, _INPUTS), 2e-38).bfloat16()
+    assert product([weight], rows).abs().max() < 1e-30
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+@pytest.mark.parametrize("place", [0, 9, 31, 200])
+@pytest.mark.usefixtures("level")
+def test_an_input_that_is_no_finite_number_shows_in_its_row_alone(wrong: float, place: int) -> None:
+    weight = random_blocks("Q4_1", 16)
+    rows = torch.ones(3, _INPUTS).bfloat16()
+    rows[1, place] = wrong
+    assert product([weight], rows).isfinite().all(dim=-1).tolist() == [True, False, True]
+    assert not product([weight], rows)[1].isfinite().any()
+
+
 def test_packed_weights_take_little_more_than_the_file() -> None:
     for name in blocks.TYPES:
         weight = random_blocks(name, 64)

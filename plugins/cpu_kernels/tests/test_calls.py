@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,28 @@ def test_calls_of_a_tape_that_follow_at_once_do_not_get_each_others_tasks() -> N
 def test_two_tapes_do_not_record_at_once() -> None:
     with Tape().record(), pytest.raises(RuntimeError, match="another tape"), Tape().record():
         pass
+
+
+def test_what_another_thread_computes_is_not_on_the_tape() -> None:
+    tape = Tape()
+    with tape.record(), ThreadPoolExecutor(1) as other:
+        norms.rms_norm(_rows(0), _rows(1)[0], 1e-5)
+        other.submit(norms.rms_norm, _rows(0), _rows(1)[0], 1e-5).result()
+    assert len(tape) == 1
+
+
+def test_two_threads_record_each_a_tape_of_its_own() -> None:
+    mine, others = Tape(), Tape()
+
+    def record() -> None:
+        with others.record():
+            for _ in range(2):
+                norms.rms_norm(_rows(0), _rows(1)[0], 1e-5)
+
+    with mine.record(), ThreadPoolExecutor(1) as other:
+        other.submit(record).result()
+        norms.rms_norm(_rows(0), _rows(1)[0], 1e-5)
+    assert (len(mine), len(others)) == (1, 2)
 
 
 def test_a_float_where_a_whole_number_belongs_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -140,3 +141,15 @@ def test_nothing_is_recorded_after_a_cancellation_or_in_between() -> None:
     recording = _recorded(capture, lambda: _norm(rows))
     assert isinstance(recording, CpuRecording)
     assert len(recording) == 1
+
+
+def test_what_a_step_computed_on_the_way_is_gone_once_it_is_recorded() -> None:
+    capture, rows, seen = CpuGraphCapture(), _rows(0), list[weakref.ref[torch.Tensor]]()
+
+    def work() -> torch.Tensor:
+        middle = _norm(rows)
+        seen.append(weakref.ref(middle))
+        return _norm(middle)
+
+    _recorded(capture, work)
+    assert seen[0]() is None

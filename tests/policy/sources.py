@@ -33,7 +33,9 @@ def text_files() -> Iterator[Path]:
             yield path
     for folder in _FOLDERS:
         for path in (ROOT / folder).rglob("*"):
-            if path.is_file() and path.suffix in _SUFFIXES and "__pycache__" not in path.parts:
+            inside = path.relative_to(ROOT / folder).parts
+            is_cache = any(part == "__pycache__" or part.startswith(".") for part in inside[:-1])
+            if path.is_file() and path.suffix in _SUFFIXES and not is_cache:
                 yield path
 
 

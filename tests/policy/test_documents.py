@@ -21,8 +21,15 @@ _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*(?![a-z0-9-]|\.[a-z])")
 _SHELL = {"", "sh", "bash", "shell", "console"}
 _MODULES = {name: module for name, module, _ in _COMMANDS}
-# Flags of other programs that the documents speak of: vLLM, torchrun, docker.
-_OTHERS = {"--disable-hybrid-kv-cache-manager", "--nnodes", "--nproc-per-node", "--shm-size"}
+# Flags of other programs that the documents speak of: vLLM, torchrun, docker, Ray.
+_OTHERS = {
+    "--disable-hybrid-kv-cache-manager",
+    "--nnodes",
+    "--nproc-per-node",
+    "--num-cpus",
+    "--num-gpus",
+    "--shm-size",
+}
 
 
 def _commands() -> Iterator[tuple[str, list[str]]]:
@@ -91,9 +98,15 @@ def test_python_in_a_page_compiles(page: Path) -> None:
             assert compile(text, str(page), "exec") is not None
 
 
+def _flags_of_scripts() -> set[str]:
+    scripts = [path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py")]
+    return {flag for text in scripts for flag in re.findall(r"\"(--[a-z][a-z-]*)\"", text)}
+
+
 @pytest.mark.parametrize("page", [*_PAGES, *_PLUGIN_PAGES], ids=lambda page: page.name)
 def test_a_flag_that_a_page_names_exists(page: Path) -> None:
     known = {text for parser in parsers().values() for text in parser._option_string_actions} | _OTHERS
+    known |= _flags_of_scripts()
     quoted = re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))
     named = {flag for text in quoted for flag in _FLAG.findall(text)}
     assert sorted(named - known - {"--help", "--version"}) == []

@@ -110,8 +110,9 @@ class SamplingMetadata:
     @property
     def is_plain_greedy(self) -> bool:
         """Whether every row wants its most likely token as the model has it, and nothing else."""
-        columns = (self.allowed, self.banned, self.bias, self.processors, self.logprob_rows, self.random_rows)
-        return self.penalties is None and not any(map(len, columns))
+        if self.penalties is not None or self.allowed or self.processors or len(self.banned) or len(self.bias):
+            return False
+        return not len(self.logprob_rows) and not len(self.random_rows)
 
     @property
     def logprob_rows(self) -> npt.NDArray[np.intp]:

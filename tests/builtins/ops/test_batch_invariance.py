@@ -83,7 +83,8 @@ def test_rowwise_ops_give_a_row_the_same_bits_in_any_company(width: int, seed: i
             lambda rows: OPS.bind("rotary_embedding")(rows, rows * 2, rows[:, 0].abs().long(), cos_sin, 2 * width),
         ),
     }
-    assert set(runs) | {"linear"} == set(op_names())
+    in_blocks = {"quantized_linear", "quantized_embedding"}  # float32 is computed with plain weights
+    assert set(runs) | {"linear"} | in_blocks == set(op_names())
     for run_width, run in runs.values():
         assert_rows_come_out_alike(run, run_width, seed)
 

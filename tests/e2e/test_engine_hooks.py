@@ -114,8 +114,8 @@ def test_the_plan_says_which_points_are_tapped_and_which_graphs_that_would_break
     taps = [(chosen, why) for what, chosen, why in llm.plan.decisions if what == "tap points"]
     assert taps[0][0] == "layers.0.residual, layers.1.residual, layers.2.residual"
     assert "plugin corefw-sample-hidden/hidden_states" in taps[0][1]
-    assert "break full ones" in taps[0][1]
-    assert "break full and piecewise ones" in taps[1][1]
+    assert "they break full graphs" in taps[0][1]
+    assert "they break full and piecewise graphs" in taps[1][1]
 
 
 def test_a_point_that_the_model_lacks_stops_the_start_with_the_plugin_and_the_nearest(

@@ -139,6 +139,11 @@ def test_stages_give_the_tokens_of_one_process(model: Path, expected: list[str],
 KILLED = {"front end": "corefw.cli.main", "core": "core_main", "worker": "worker_main"}
 
 
+def is_probe(path: Path) -> bool:
+    """What Python writes to see whether it can use a temporary folder, and removes the next moment."""
+    return path.is_file() and path.read_bytes() in (b"", b"blat")
+
+
 @pytest.mark.parametrize("who", KILLED)
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))])
 def test_a_kill_at_any_moment_of_the_start_leaves_nothing(model: Path, who: str, seed: int) -> None:
@@ -163,7 +168,7 @@ def test_a_kill_at_any_moment_of_the_start_leaves_nothing(model: Path, who: str,
             os.kill(draw.choice(victims()), signal.SIGKILL)
             assert process.wait(GONE_LIMIT_S) != 0
             wait_until(lambda: not processes_of(process.pid))
-            assert list(Path(folder).iterdir()) == []
+            assert [path for path in Path(folder).iterdir() if not is_probe(path)] == []
         finally:
             for pid in processes_of(process.pid):
                 os.kill(pid, signal.SIGKILL)

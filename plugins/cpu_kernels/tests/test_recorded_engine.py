@@ -44,7 +44,11 @@ def _told(llm: LLM) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("family", "attention", "num_blocks"),
-    [("llama", "cpu_kernels", 14), ("gemma3_text", "cpu_kernels", 60), ("llama", "torch", 14)],
+    [
+        ("llama", "cpu_kernels", 14),
+        ("gemma3_text", "cpu_kernels", 60),
+        pytest.param("llama", "torch", 14, marks=pytest.mark.slow),
+    ],
 )
 def test_replayed_steps_give_the_tokens_of_computed_ones(
     tmp_path: Path, family: str, attention: str, num_blocks: int

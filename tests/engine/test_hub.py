@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from corefw.config.engine_config import EngineConfig
 from corefw.engine.async_engine import AsyncEngine
 from corefw.engine.clients import hub_client
+from corefw.engine.clients.hub_client import HubClient
 from corefw.engine.hub import EngineHub, FrontEndLink
 from corefw.engine.hub_process import HubProcess
 from corefw.engine.startup import Addresses, ControlChannel
@@ -54,6 +56,25 @@ async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(5):
         while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
             await asyncio.sleep(0.005)
+
+
+async def test_a_hub_that_has_gone_is_told_as_such(
+    hub: EngineHub, core: ScriptedClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[HubProcess] = []
+    connect = HubProcess.connect
+
+    async def connected(process: HubProcess, config: EngineConfig) -> HubClient:
+        made.append(process)
+        return await connect(process, config)
+
+    monkeypatch.setattr(HubProcess, "connect", connected)
+    async with front_end(hub) as (one, _):
+        waiting = one.submit(request("a"))
+        await until(lambda: core.requests)
+        made[0].kill()  # which wakes who waits for it as its end does
+        with pytest.raises(EngineDeadError, match="the engine core is no longer there"):
+            await anext(waiting)
 
 
 async def test_each_front_end_gets_its_own_outputs(hub: EngineHub, core: ScriptedClient) -> None:

@@ -122,7 +122,8 @@ class CoreLink:
 
     def _ending(self) -> str:
         """A connection's end may be the first sign of the core's, or there was one alone."""
-        self.process.wait(_LAST_SIGN_S)
+        if self._watch is not None:
+            self.process.wait(_LAST_SIGN_S)
         return "lost its connection to this machine" if self.process.alive else self.process.exit_text()
 
     @property

@@ -103,7 +103,7 @@ class TableBuffer:
             self._array[count:old_count] = 0
             self._sources[count:old_count] = _NO_ROW
             self._lengths[count:old_count] = 0
-            places = np.append(places, old_count - 1)
+            places = np.append(places, (count, old_count - 1))
         if self._device is not self._host and len(places):
             first, end = int(places[0]), int(places[-1]) + 1
             self._device[first:end].copy_(self._host[first:end])

@@ -105,3 +105,14 @@ def test_rows_of_another_table_are_written_though_they_have_the_same_numbers() -
         table.extend(0, items)
         buffer.upload(np.array([0]), table, 3)
         assert buffer.first(2).tolist() == [[*items, 0, 0, 0, 0][:4], [0, 0, 0, 0]]
+
+
+def test_a_device_gets_the_zeros_behind_a_shorter_step_also_where_no_row_has_changed() -> None:
+    table, buffer = RaggedRows(4), TableBuffer(4, 8, torch.device("cpu"))
+    buffer._device = torch.zeros_like(buffer._host)  # memory of its own, as on a device
+    for row in range(4):
+        table.extend(row, [row + 1] * 3)
+    buffer.upload(np.arange(4), table, 8)
+    buffer.upload(np.arange(1), table, 8)
+    assert torch.equal(buffer._device, buffer._host)
+    assert buffer._device[1:].count_nonzero() == 0

@@ -15,18 +15,17 @@ import argparse
 import functools
 import importlib
 import json
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from host_cost_load import BLOCK_SIZE, Clocks, output_len, prompt_ids, summary, timed
 
 from corefw.builtins.attention.torch_attention import TorchAttention
 from corefw.engine.llm_engine import LLMEngine
@@ -37,6 +36,7 @@ from corefw.messages.request import EngineCoreRequest
 from corefw.messages.sampling import SamplingParams
 from corefw.messages.scheduling import SchedulerOutput
 from corefw.plugin_system.manager import PluginManager
+from corefw.runtime.distributed.futures import settled
 from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAssembly
 from corefw.runtime.model_runner.batch_state import BatchState
 from corefw.runtime.model_runner.input_preparation import InputPreparation, TableLayout
@@ -45,14 +45,10 @@ from corefw.runtime.sampling.sampler import Sampler, SamplerOutput
 from corefw.testing.configs import fake_config
 from corefw.testing.fake_executor import FakeExecutor
 
-_BLOCK_SIZE = 16
 _STEP_TOKENS = 8192
 _VOCAB_SIZE = 1000
-# How many prompts differ: lengths spread over a block, so that a step fills as many blocks as any other.
-_SPREAD = _BLOCK_SIZE
 PARTS = ("schedule", "update", "batch", "inputs", "metadata", "sampled", "rest", "encode")
 SERIES = ("running", "waiting", "context", "turnover")
-Clocks = dict[str, list[float]]
 Measured = dict[str, list[dict[str, Any]]]
 """By what varies: a load, and what it cost whom."""
 
@@ -99,29 +95,30 @@ class HostExecutor(FakeExecutor):
             max_num_tokens=limits.max_num_batched_tokens,
             max_num_seqs=limits.max_num_seqs,
             max_model_len=config.max_model_len,
-            groups=[TableLayout(_BLOCK_SIZE)],
+            groups=[TableLayout(BLOCK_SIZE)],
         )
         layer = AttentionLayerSpec(name="layer", num_heads=2, num_kv_heads=1, head_size=32, scale=1.0)
-        self._assembly = AttentionMetadataAssembly(TorchAttention, [[layer]], [_BLOCK_SIZE], limits.max_num_seqs)
+        self._assembly = AttentionMetadataAssembly(TorchAttention, [[layer]], [BLOCK_SIZE], limits.max_num_seqs)
         self._sampling = SamplingOutput(_SameToken(_VOCAB_SIZE))
         self.clocks = {part: [] for part in PARTS}
 
     def execute_model(self, scheduled: SchedulerOutput) -> Future[None]:
-        timed = functools.partial(_timed, self.clocks)
-        timed("batch", self._batch.update, scheduled)
+        part = functools.partial(timed, self.clocks)
+        part("batch", self._batch.update, scheduled)
         self._sampling.update(scheduled)
         self._inputs = None
         if scheduled.total_num_scheduled_tokens:
-            self._inputs = timed("inputs", self._preparation.prepare, self._batch, scheduled.num_scheduled_tokens)
-            timed("metadata", self._assembly.assemble, self._inputs)
-        return _done(None)
+            self._inputs = part("inputs", self._preparation.prepare, self._batch, scheduled.num_scheduled_tokens)
+            part("metadata", self._assembly.assemble, self._inputs)
+        return settled(lambda: None)
 
     def sample_tokens(self) -> Future[ModelRunnerOutput]:
         inputs, nothing = self._inputs, ModelRunnerOutput(request_ids=[], sampled_token_ids=[])
         if inputs is None:
-            return _done(nothing)
+            return settled(lambda: nothing)
         logits = torch.empty(len(inputs.sampled), 0) if len(inputs.sampled) else None
-        return _done(_timed(self.clocks, "sampled", self._sampling.finish, self._batch, inputs, logits, {}))
+        told = timed(self.clocks, "sampled", self._sampling.finish, self._batch, inputs, logits, {})
+        return settled(lambda: told)
 
 
 class _SameToken(Sampler):
@@ -176,15 +173,15 @@ def measure(load: Load, num_steps: int) -> dict[str, dict[str, float]]:
     engine = LLMEngine(_config(load, num_steps, plugins), plugins)
     clocks: Clocks = engine.core._executor.clocks  # type: ignore[attr-defined]
     scheduler: Any = engine.core._scheduler
-    scheduler.schedule = functools.partial(_timed, clocks, "schedule", scheduler.schedule)
-    scheduler.update = functools.partial(_timed, clocks, "update", scheduler.update)
+    scheduler.schedule = functools.partial(timed, clocks, "schedule", scheduler.schedule)
+    scheduler.update = functools.partial(timed, clocks, "update", scheduler.update)
     codec = Codec(EngineCoreOutputs)
     for request in requests(load, num_steps):
         engine.add_request(request)
     num_started = 0
     while num_started < load.running:
         num_started += sum(output.num_cached_tokens is not None for output in engine.step())
-    for _ in range(2 * _SPREAD):
+    for _ in range(2 * BLOCK_SIZE):
         engine.step()
     for times in clocks.values():
         times.clear()
@@ -194,44 +191,35 @@ def measure(load: Load, num_steps: int) -> dict[str, dict[str, float]]:
         whole_s = time.perf_counter() - start_s
         parts_s = sum(clocks[part][-1] for part in PARTS[:-2])
         clocks["rest"].append(whole_s - parts_s)
-        _timed(clocks, "encode", codec.encode, EngineCoreOutputs(outputs=outputs, stats=engine.stats))
+        timed(clocks, "encode", codec.encode, EngineCoreOutputs(outputs=outputs, stats=engine.stats))
     engine.shutdown()
-    return {part: _summary(times) for part, times in clocks.items()}
+    return {part: summary(times) for part, times in clocks.items()}
 
 
 def requests(load: Load, num_steps: int) -> Iterator[EngineCoreRequest]:
-    """Those that run, then those that wait; what they share is less than a block."""
-    words = [1 + word % 997 for word in range(load.context + 2 * _SPREAD)]
+    """Those that run, then those that wait."""
     num_steps_all = num_steps_before(load) + num_steps
     for index in range(load.running + load.waiting + load.turnover * num_steps_all):
-        params = SamplingParams(temperature=0, seed=1, max_tokens=_output_len(load, index, num_steps_all))
-        prompt_ids = [1 + index % 997, 1 + index // 997, *words[: load.context + spread(index)]]
-        yield EngineCoreRequest(request_id=f"request-{index}", prompt_ids=prompt_ids, params=params, arrival_s=index)
-
-
-def spread(index: int) -> int:
-    """Tokens that a prompt has more than the shortest one: as good as random, so in any step some blocks get full."""
-    return (index * 40503 >> 7) % _SPREAD
+        max_tokens = output_len(load.running, load.turnover, index, num_steps_all)
+        yield EngineCoreRequest(
+            request_id=f"request-{index}",
+            prompt_ids=prompt_ids(index, load.context),
+            params=SamplingParams(temperature=0, seed=1, max_tokens=max_tokens),
+            arrival_s=index,
+        )
 
 
 def num_steps_before(load: Load) -> int:
     """Steps until all decode, at most, and until what is measured begins."""
-    return 2 * load.running * (load.context + 2 * _SPREAD) // _STEP_TOKENS + 4 * _SPREAD
-
-
-def _output_len(load: Load, index: int, num_steps: int) -> int:
-    if not load.turnover:
-        return num_steps + 1
-    length = load.running // load.turnover
-    return 1 + index * length // load.running if index < load.running else length
+    return 2 * load.running * (load.context + 2 * BLOCK_SIZE) // _STEP_TOKENS + 4 * BLOCK_SIZE
 
 
 def _config(load: Load, num_steps: int, plugins: PluginManager) -> Any:
-    length = load.context + 2 * _SPREAD + num_steps_before(load) + num_steps + 2
+    length = load.context + 2 * BLOCK_SIZE + num_steps_before(load) + num_steps + 2
     return fake_config(
         distributed_executor_backend=f"{Path(__file__).stem}:{HostExecutor.__name__}",
-        block_size=_BLOCK_SIZE,
-        num_gpu_blocks_override=(load.running + 1) * (length // _BLOCK_SIZE + 2),
+        block_size=BLOCK_SIZE,
+        num_gpu_blocks_override=(load.running + 1) * (length // BLOCK_SIZE + 2),
         max_num_seqs=load.running,
         max_num_batched_tokens=_STEP_TOKENS,
         max_position=length,
@@ -268,24 +256,6 @@ class Vllm:
             if line.startswith("{"):
                 return json.loads(line)
         raise RuntimeError(f"the interpreter with vLLM ended with status {self._process.wait()}")
-
-
-def _timed(clocks: Clocks, part: str, function: Callable[..., Any], *args: Any) -> Any:
-    start_s = time.perf_counter()
-    result = function(*args)
-    clocks[part].append(time.perf_counter() - start_s)
-    return result
-
-
-def _summary(times_s: list[float]) -> dict[str, float]:
-    rounded = np.round([statistics.median(times_s) * 1000, statistics.fmean(times_s) * 1000], 4).tolist()
-    return dict(zip(("median_ms", "mean_ms"), rounded, strict=True))
-
-
-def _done(value: Any) -> Future[Any]:
-    future: Future[Any] = Future()
-    future.set_result(value)
-    return future
 
 
 def table(measured: Measured) -> str:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import functools
 import json
 import os
-import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from host_cost_load import BLOCK_SIZE, Clocks, output_len, prompt_ids, summary, timed
 from process_border_vllm import MODEL, CostFreeExecutor
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
 
-_BLOCK_SIZE = 16
 _Point = dict[str, int]
 
 
@@ -33,12 +31,12 @@ def main() -> None:
 
 def _measure(model: str, point: _Point, num_steps: int) -> dict[str, dict[str, float]]:
     """Milliseconds a step of the scheduler's two halves."""
-    num_warm_steps = 4 * _BLOCK_SIZE
+    num_warm_steps = 4 * BLOCK_SIZE
     core = EngineCore(_config(model, point, num_warm_steps + num_steps), CostFreeExecutor, log_stats=False)
-    clocks: dict[str, list[float]] = {"schedule": [], "update": []}
+    clocks: Clocks = {"schedule": [], "update": []}
     scheduler: Any = core.scheduler
-    scheduler.schedule = functools.partial(_timed, clocks["schedule"], scheduler.schedule)
-    scheduler.update_from_output = functools.partial(_timed, clocks["update"], scheduler.update_from_output)
+    scheduler.schedule = functools.partial(timed, clocks, "schedule", scheduler.schedule)
+    scheduler.update_from_output = functools.partial(timed, clocks, "update", scheduler.update_from_output)
     for request in _requests(point, num_warm_steps + num_steps):
         core.add_request(*core.preprocess_add_request(request))
     for _ in range(num_warm_steps):
@@ -48,30 +46,23 @@ def _measure(model: str, point: _Point, num_steps: int) -> dict[str, dict[str, f
     for _ in range(num_steps):
         core.post_step(core.step_fn()[1])
     core.shutdown()
-    return {
-        part: {
-            "median_ms": round(statistics.median(times) * 1000, 4),
-            "mean_ms": round(statistics.fmean(times) * 1000, 4),
-        }
-        for part, times in clocks.items()
-    }
+    return {part: summary(times) for part, times in clocks.items()}
 
 
 def _requests(point: _Point, num_steps: int) -> Iterator[EngineCoreRequest]:
-    """The same as ``host_cost.py`` has."""
+    """Those of ``host_cost.py``."""
     running, turnover = point["running"], point["turnover"]
-    words = [1 + word % 997 for word in range(point["context"] + 2 * _BLOCK_SIZE)]
     for index in range(running + point["waiting"] + turnover * num_steps):
-        output_len = num_steps + 1
-        if turnover:
-            length = running // turnover
-            output_len = 1 + index * length // running if index < running else length
         params = SamplingParams(
-            temperature=0, seed=1, max_tokens=output_len, ignore_eos=True, output_kind=RequestOutputKind.DELTA
+            temperature=0,
+            seed=1,
+            max_tokens=output_len(running, turnover, index, num_steps),
+            ignore_eos=True,
+            output_kind=RequestOutputKind.DELTA,
         )
         yield EngineCoreRequest(
             request_id=f"request-{index}",
-            prompt_token_ids=[1 + index % 997, 1 + index // 997, *words[: point["context"] + spread(index)]],
+            prompt_token_ids=prompt_ids(index, point["context"]),
             mm_features=None,
             sampling_params=params,
             pooling_params=None,
@@ -82,13 +73,8 @@ def _requests(point: _Point, num_steps: int) -> Iterator[EngineCoreRequest]:
         )
 
 
-def spread(index: int) -> int:
-    """As in ``host_cost.py``."""
-    return (index * 40503 >> 7) % _BLOCK_SIZE
-
-
 def _config(model: str, point: _Point, num_steps: int) -> Any:
-    length = point["context"] + 2 * _BLOCK_SIZE + num_steps + 2
+    length = point["context"] + 2 * BLOCK_SIZE + num_steps + 2
     Path(model, "config.json").write_text(json.dumps(MODEL | {"max_position_embeddings": length}), encoding="utf-8")
     return EngineArgs(
         model=model,
@@ -99,18 +85,11 @@ def _config(model: str, point: _Point, num_steps: int) -> Any:
         max_num_seqs=point["running"],
         # A prompt goes through in one step here; what a step may hold changes nothing of what is measured after that.
         max_num_batched_tokens=max(point["running"], 2) * length,
-        num_gpu_blocks_override=(point["running"] + 1) * (length // _BLOCK_SIZE + 2),
-        block_size=_BLOCK_SIZE,
+        num_gpu_blocks_override=(point["running"] + 1) * (length // BLOCK_SIZE + 2),
+        block_size=BLOCK_SIZE,
         async_scheduling=False,
         distributed_executor_backend=CostFreeExecutor,
     ).create_engine_config()
-
-
-def _timed(times: list[float], function: Callable[..., Any], *args: Any) -> Any:
-    start_s = time.perf_counter()
-    result = function(*args)
-    times.append(time.perf_counter() - start_s)
-    return result
 
 
 if __name__ == "__main__":

@@ -99,8 +99,8 @@ def _model_name(model: str) -> str:
     return Path(model).stem.removeprefix("pypi:")
 
 
-def _host_cost(options: argparse.Namespace) -> dict[str, Any]:
-    """The host's share of a step, with a model that costs nothing."""
+def _host_cost(options: argparse.Namespace) -> dict[str, Any] | None:
+    """The host's share of a step, with a model that costs nothing; None where that can't be measured."""
     vllm = options.peers / "vllm" / "bin" / "python"
     steps = {"full": "300", "quick": "60", "smoke": "5"}[options.size or "full"]
     with tempfile.TemporaryDirectory(prefix="corefw-host-") as folder:
@@ -108,7 +108,11 @@ def _host_cost(options: argparse.Namespace) -> dict[str, Any]:
         command = [sys.executable, str(_SCRIPTS / "host_cost.py"), "--num-steps", steps, "--output-json", str(output)]
         if vllm.exists():
             command += ["--vllm-python", str(vllm)]
-        subprocess.run(command, check=True, stdout=sys.stderr)
+        try:
+            subprocess.run(command, check=True, stdout=sys.stderr)
+        except subprocess.CalledProcessError as error:
+            print(f"host drops out: {error}", file=sys.stderr)
+            return None
         cost: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
     return cost
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .bandwidth import Bandwidth, Bound
 from .engines import KV_CACHE_MIB, Engine
-from .process import EngineError
 from .prompts import Prompts
 from .rounds import MACHINE, Measurements
 from .scenarios import Sizes, at_once, shared_prefix, single, sweeps
@@ -56,7 +54,7 @@ class Comparison:
                     _say(f"starting {engine.label}")
                     started.start(engine)
                 self._offline(started, prompts, measured)
-                started.end_engines()
+                started.end()
             if "server" in self.parts:
                 for engine in self.engines:
                     if engine.server is not None and Path(engine.server[0]).exists():
@@ -81,14 +79,14 @@ class Comparison:
         """Each engine's perplexity on the fixed text, and corefw's in float32, which the others are held against."""
         text = prompts.text[:_MAX_SCORED]
         for name, process in started.engines.items():
-            with _noting(measured, name), process.awake():
+            with measured.noting(name), process.awake():
                 mean_nll = process.score(text)
                 if mean_nll is not None:
                     measured.add(name, {"accuracy perplexity": math.exp(mean_nll)})
         for engine in _for_accuracy(self.engines):
-            with _noting(measured, engine.name):
+            with measured.noting(engine.name):
                 process, _, _ = start_engine(engine, self.weights, prompts, self.folder)
-                with contextlib.closing(process):
+                with process:
                     mean_nll = process.score(text)
                     assert mean_nll is not None
                     measured.add(engine.name, {"accuracy perplexity": math.exp(mean_nll)})
@@ -117,14 +115,6 @@ def _for_accuracy(engines: Sequence[Engine]) -> list[Engine]:
         return []
     exact = next((engine for engine in own if engine.form == "gguf"), own[0])
     return [replace(exact, name="corefw-float32", options={**exact.options, "dtype": "float32"})]
-
-
-@contextlib.contextmanager
-def _noting(measured: Measurements, name: str) -> Iterator[None]:
-    try:
-        yield
-    except EngineError as error:
-        measured.fail(name, error)
 
 
 def _say(text: str) -> None:

@@ -166,14 +166,15 @@ def _accuracy(measured: Measurements) -> Iterator[Criterion]:
 
 def _host(host: dict[str, Any] | None) -> Iterator[Criterion]:
     def cost(point: dict[str, Any], parts: Sequence[str]) -> float:
-        return sum(point["corefw"][part]["median"] for part in parts)
+        return sum(point["corefw"][part]["median_ms"] for part in parts)
 
     scheduling = ("schedule", "update")
-    series = host["series"] if host else {}
-    base = next((point for point in series.get("waiting", ())), None)
+    series = host or {}
+    base = next(iter(series.get("waiting", ())), None)
     name = f"host, {base['running']} running" if base else "host"
     yield Criterion(f"{name}: scheduling and updating (ms)", base and cost(base, scheduling), _HOST_MS, False)
-    yield Criterion(f"{name}: preparing inputs (ms)", base and cost(base, ("batch", "inputs")), _INPUTS_MS, False)
+    preparing = base and cost(base, ("batch", "inputs", "metadata"))
+    yield Criterion(f"{name}: preparing inputs (ms)", preparing, _INPUTS_MS, False)
     for what in ("waiting", "context"):
         costs = [cost(point, scheduling) for point in series.get(what, ())]
         growth = costs[-1] / costs[0] if len(costs) > 1 else None

@@ -115,7 +115,7 @@ class ChildProcess:
         return sum(_pss(pid) for pid in _group(self._process.pid))
 
     def close(self) -> None:
-        """End it at once."""
+        """End it: asked first, killed where it doesn't go."""
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -42,6 +43,14 @@ class Measurements:
         """Say it now, and in the results."""
         print(f"{engine} drops out: {error}", file=sys.stderr)
         self.failures.append((engine, str(error)))
+
+    @contextlib.contextmanager
+    def noting(self, engine: str) -> Iterator[None]:
+        """A failure of the engine within is noted, and goes no further."""
+        try:
+            yield
+        except EngineError as error:
+            self.fail(engine, error)
 
     def median(self, metric: str, engine: str) -> float | None:
         """Of all rounds; None where there is no value."""

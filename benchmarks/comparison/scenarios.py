@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import median
 
 from .bandwidth import Bound
-from .process import EngineError, EngineProcess, Generated
+from .process import EngineProcess, Generated
 from .prompts import Prompts
 from .rounds import MACHINE, Measurements, take_turns
 
@@ -134,12 +134,9 @@ def sweeps(runners: Runners, prompts: Prompts, sizes: Sizes, measured: Measureme
 def _try(
     engine: EngineProcess, asked: list[list[int]], num_tokens: int, measured: Measurements, name: str
 ) -> Generated | None:
-    try:
-        with engine.awake():
-            return engine.generate(asked, num_tokens)
-    except EngineError as error:
-        measured.fail(name, error)
-        return None
+    with measured.noting(name), engine.awake():
+        return engine.generate(asked, num_tokens)
+    return None
 
 
 def _point(measured: Measurements, picture: str, name: str, at: int, value: float) -> None:

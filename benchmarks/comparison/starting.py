@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from .engines import Engine
-from .process import EngineError, EngineProcess
+from .process import ChildProcess, EngineProcess
 from .prompts import Prompts
 from .rounds import MACHINE, Measurements, take_turns
 from .serving import Server, start_server
@@ -36,6 +35,7 @@ class Started:
         self.engines: dict[str, EngineProcess] = {}
         self.servers: dict[str, Server] = {}
         self.about: dict[str, dict[str, object]] = {}
+        self._processes: list[ChildProcess] = []
         self._folder = folder
         self._weights = weights
         self._prompts = prompts
@@ -45,13 +45,13 @@ class Started:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.end_engines()
-        self.end_servers()
+        self.end()
 
     def start(self, engine: Engine) -> None:
         """Start an engine and leave it asleep; one that can't is left out."""
-        with self._failing(engine):
+        with self._measured.noting(engine.name):
             process, values, about = start_engine(engine, self._weights, self._prompts, self._folder)
+            self._processes.append(process)
             self.engines[engine.name] = process
             self.about[engine.name] = about
             if not engine.quick_start:
@@ -60,32 +60,22 @@ class Started:
 
     def start_server(self, engine: Engine) -> None:
         """Start an engine's server and leave it asleep; one that can't is left out."""
-        with self._failing(engine):
+        with self._measured.noting(engine.name):
             server = start_server(engine, self._weights, self._folder / f"{engine.name}-server.log")
+            self._processes.append(server.process)
             self._measured.add(
                 engine.name, {"start server_s": server.start_s, "memory server_bytes": server.process.memory()}
             )
             self.servers[engine.name] = server
             server.process.signal(signal.SIGSTOP)
 
-    def end_engines(self) -> None:
-        """All of them."""
-        for process in self.engines.values():
+    def end(self) -> None:
+        """All that were started, those that dropped out as well."""
+        for process in self._processes:
             process.close()
+        self._processes.clear()
         self.engines.clear()
-
-    def end_servers(self) -> None:
-        """All of them."""
-        for server in self.servers.values():
-            server.process.close()
         self.servers.clear()
-
-    @contextlib.contextmanager
-    def _failing(self, engine: Engine) -> Iterator[None]:
-        try:
-            yield
-        except EngineError as error:
-            self._measured.fail(engine.name, error)
 
 
 def start_engine(

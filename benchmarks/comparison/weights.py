@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = ["Weights", "prepare"]
@@ -19,11 +19,9 @@ class Weights:
 
     Attributes:
         paths: by form: ``hf``, ``gguf``, ``openvino-fp16`` …
-        gguf_type: what most of the file's values are stored as, such as ``Q4_1``.
     """
 
-    paths: dict[str, Path] = field(default_factory=dict)
-    gguf_type: str = ""
+    paths: dict[str, Path]
 
     def num_bytes(self, form: str) -> int:
         """What the weights take as stored."""
@@ -70,9 +68,7 @@ def prepare(model: str, folder: Path, converter: Path | None) -> Weights:
             _convert(converter, target / "hf", name, target / form)
         if (target / form).is_dir():
             paths[form] = target / form
-    return Weights(
-        paths, gguf.stem.rpartition(".")[2].upper() if "." in gguf.stem else gguf.stem.split("-")[-1].upper()
-    )
+    return Weights(paths)
 
 
 def _dequantise(hf_config: dict[str, object], gguf: Path, info: object, target: Path) -> None:

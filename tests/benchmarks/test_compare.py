@@ -50,10 +50,10 @@ def measured_with(own: float, peers: float) -> Measurements:
 def host_with(cost_ms: float) -> dict[str, object]:
     def point(waiting: int, context: int) -> dict[str, object]:
         cost = cost_ms * (1 + waiting / 100_000)
-        parts = {part: {"median": cost / 4} for part in ("schedule", "update", "batch", "inputs", "metadata")}
+        parts = {part: {"median_ms": cost / 5} for part in ("schedule", "update", "batch", "inputs", "metadata")}
         return {"running": 256, "waiting": waiting, "context": context, "corefw": parts}
 
-    return {"series": {"waiting": [point(10, 512), point(10_000, 512)], "context": [point(10, 128), point(10, 8192)]}}
+    return {"waiting": [point(10, 512), point(10_000, 512)], "context": [point(10, 128), point(10, 8192)]}
 
 
 def test_all_promises_are_kept_by_an_engine_that_is_fast_enough_and_none_by_a_slow_one() -> None:
@@ -69,6 +69,13 @@ def test_a_promise_about_what_was_not_measured_is_neither_kept_nor_broken() -> N
     found = criteria(Measurements(), KINDS, {"second": Measurements()}, None)
     assert {one.passed for one in found} == {None}
     assert len(found) == 41
+
+
+def test_promises_about_the_host_are_read_from_what_its_benchmark_writes() -> None:
+    host = json.loads((ROOT / "benchmarks" / "host_cost.json").read_text(encoding="utf-8"))
+    found = [one for one in criteria(Measurements(), KINDS, {}, host) if one.name.startswith("host")]
+    assert len(found) == 4
+    assert all(one.value for one in found)
 
 
 def test_a_ratio_is_of_figures_of_one_round_against_the_peer_with_the_best_median() -> None:

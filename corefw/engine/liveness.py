@@ -7,10 +7,34 @@ import math
 from corefw.engine.restart_policy import LivenessLimits
 from corefw.engine.step_board import BoardReader, Doing
 
-__all__ = ["Pulse", "StepTimes"]
+__all__ = ["Pulse", "Silence", "StepTimes"]
 
 # However long nobody looked, so much counts at most: the process that looks may have been stopped as well.
 _MAX_LOOK_S = 0.5
+
+
+class Silence:
+    """How long a process has shown no sign of life; call ``look`` several times a second.
+
+    Args:
+        board: the process's.
+
+    Attributes:
+        silent_s: since its last heartbeat.
+    """
+
+    def __init__(self, board: BoardReader) -> None:
+        self._board = board
+        self._num_beats = board.num_beats
+        self.silent_s = 0.0
+
+    def look(self, since_s: float) -> float:
+        """Read the board, ``since_s`` seconds after the last time; returns how much of that counts."""
+        since_s = min(since_s, _MAX_LOOK_S)
+        num_beats = self._board.num_beats
+        self.silent_s = 0.0 if num_beats != self._num_beats else self.silent_s + since_s
+        self._num_beats = num_beats
+        return since_s
 
 
 class StepTimes:
@@ -64,9 +88,8 @@ class Pulse:
         self._board = board
         self._limits = limits
         self._times = times
-        self._num_beats = board.num_beats
+        self._silence = Silence(board)
         self._num_ended = board.num_ended
-        self._silent_s = 0.0
         self._in_step_s = 0.0
         self._num_turns = board.num_turns
         self._in_turn_s = 0.0
@@ -78,8 +101,8 @@ class Pulse:
 
     def look(self, since_s: float) -> None:
         """Read the board, ``since_s`` seconds after the last time."""
-        since_s = min(since_s, _MAX_LOOK_S)
-        self._look_at_beats(since_s)
+        since_s = self._silence.look(since_s)
+        self._judge_silence(self._silence.silent_s)
         if self.is_ready:
             self._look_at_turn(since_s)
             self._look_at_step(since_s)
@@ -88,15 +111,12 @@ class Pulse:
         if self._starting_s >= self._start_limit_s:
             self.verdict = f"wasn't ready after {self._starting_s:.0f} s"
 
-    def _look_at_beats(self, since_s: float) -> None:
-        num_beats = self._board.num_beats
-        self._silent_s = 0.0 if num_beats != self._num_beats else self._silent_s + since_s
-        self._num_beats = num_beats
+    def _judge_silence(self, silent_s: float) -> None:
         self.trouble = None
-        if self._silent_s >= self._limits.quiet_s:
-            self.trouble = f"the engine core has shown no sign of life for {self._silent_s:.1f} s"
-        if self._silent_s >= (self._limits.stopped_s if self.is_ready else self._limits.starting_s):
-            self.verdict = f"showed no sign of life for {self._silent_s:.0f} s"
+        if silent_s >= self._limits.quiet_s:
+            self.trouble = f"the engine core has shown no sign of life for {silent_s:.1f} s"
+        if silent_s >= (self._limits.stopped_s if self.is_ready else self._limits.starting_s):
+            self.verdict = f"showed no sign of life for {silent_s:.0f} s"
 
     def _look_at_turn(self, since_s: float) -> None:
         """Between steps; in a call also while steps are under way."""

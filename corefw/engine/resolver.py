@@ -84,15 +84,14 @@ def resolve_config(
         implementation.chosen,
         plugins,
     )
-    parallel = _section(ParallelConfig, sections["parallel"])
+    made = {
+        name: _section(SECTIONS[name], sections[name])
+        for name in ("load", "cache", "kv_transfer", "scheduler", "parallel", "compilation", "frontend")
+    }
     is_ahead, ahead_decision = choose_steps_ahead(
-        _section(SECTIONS["scheduler"], sections["scheduler"]),
-        parallel,
-        _section(SECTIONS["kv_transfer"], sections["kv_transfer"]),
-        platform,
-        plugins,
+        made["scheduler"], made["parallel"], made["kv_transfer"], platform, plugins
     )
-    sections["scheduler"]["async_scheduling"] = is_ahead
+    made["scheduler"] = dataclasses.replace(made["scheduler"], async_scheduling=is_ahead)
     config = EngineConfig(
         model=model,
         model_info=info,
@@ -106,15 +105,12 @@ def resolve_config(
             *changes,
             ("dtype", dtype, dtype_reason),
             *quantization_decisions,
-            *_rank_decisions(parallel),
+            *_rank_decisions(made["parallel"]),
             ahead_decision,
             *_plugin_setting_decisions(args),
         ),
         plugin_settings=plugin_settings,
-        **{
-            name: _section(SECTIONS[name], sections[name])
-            for name in ("load", "cache", "kv_transfer", "scheduler", "parallel", "compilation", "frontend")
-        },
+        **made,
     )
     check_communicator(config.parallel, plugins)
     check_fits_model(config.parallel, info)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from corefw.engine.liveness import Silence
 from corefw.engine.step_board import BoardReader
 
 __all__ = ["ServerLimits", "ServerPulse"]
-
-# However long nobody looked, so much counts at most: the process that looks may have been stopped as well.
-_MAX_LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +45,8 @@ class ServerPulse:
     def __init__(self, board: BoardReader, limits: ServerLimits) -> None:
         self._board = board
         self._limits = limits
-        self._num_beats = board.num_beats
+        self._silence = Silence(board)
         self._num_turns = board.num_turns
-        self._silent_s = 0.0
         self._in_turn_s = 0.0
         self.is_serving = False
         self.trouble: str | None = None
@@ -57,26 +54,25 @@ class ServerPulse:
 
     def look(self, since_s: float) -> None:
         """Read the board, ``since_s`` seconds after the last time."""
-        since_s = min(since_s, _MAX_LOOK_S)
-        num_beats, num_turns = self._board.num_beats, self._board.num_turns
-        self._silent_s = 0.0 if num_beats != self._num_beats else self._silent_s + since_s
+        since_s = self._silence.look(since_s)
+        num_turns = self._board.num_turns
         if num_turns != self._num_turns or not self.is_serving:
             self._in_turn_s = 0.0
-        elif self._silent_s < self._limits.quiet_s:  # a loop can't get on while the whole process stands still
+        elif self._silence.silent_s < self._limits.quiet_s:  # a loop can't get on while the whole process stands still
             self._in_turn_s += since_s
-        self._num_beats, self._num_turns = num_beats, num_turns
+        self._num_turns = num_turns
         self._judge()
 
     def _judge(self) -> None:
-        limits = self._limits
-        silence = f"shown no sign of life for {self._silent_s:.1f} s"
+        limits, silent_s = self._limits, self._silence.silent_s
+        silence = f"shown no sign of life for {silent_s:.1f} s"
         blocked = f"been busy with one thing in its event loop for {self._in_turn_s:.0f} s"
         self.trouble = None
         if self._in_turn_s >= limits.loop_quiet_s:
             self.trouble = f"has {blocked}"
-        if self.is_serving and self._silent_s >= limits.quiet_s:
+        if self.is_serving and silent_s >= limits.quiet_s:
             self.trouble = f"has {silence}"
         if self._in_turn_s >= limits.loop_s:
             self.verdict = f"had {blocked}"
-        if self._silent_s >= (limits.stopped_s if self.is_serving else limits.starting_s):
+        if silent_s >= (limits.stopped_s if self.is_serving else limits.starting_s):
             self.verdict = f"had {silence}"

@@ -17,6 +17,7 @@ from corefw.interfaces.executor import Executor, WorkerReport
 from corefw.interfaces.kv_cache import FullAttentionSpec, KVCacheSpec
 from corefw.messages.outputs import ModelRunnerOutput
 from corefw.observability.logging import get_logger
+from corefw.runtime.distributed.futures import settled
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
@@ -95,22 +96,10 @@ class FakeExecutor(Executor):
         del plan
 
     def execute_model(self, scheduled: SchedulerOutput) -> Future[None]:
-        future: Future[None] = Future()
-        try:
-            self._start(scheduled)
-        except Exception as error:
-            future.set_exception(error)
-        else:
-            future.set_result(None)
-        return future
+        return settled(lambda: self._start(scheduled))
 
     def sample_tokens(self) -> Future[ModelRunnerOutput]:
-        future: Future[ModelRunnerOutput] = Future()
-        try:
-            future.set_result(self._finish())
-        except Exception as error:
-            future.set_exception(error)
-        return future
+        return settled(self._finish)
 
     def collective_rpc(self, method: str, *args: Any) -> list[Any]:
         del args

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from corefw.server.server_pulse import ServerLimits, ServerPulse
 from tests.engine.scripted_core import ScriptedBoard
 
@@ -18,18 +20,26 @@ def look(board: ScriptedBoard, pulse: ServerPulse, for_s: float, *, turning: boo
         pulse.look(TICK_S)
 
 
-def test_silence_is_trouble_soon_and_death_later() -> None:
+@pytest.mark.parametrize(
+    ("is_beating", "waits_s", "said"),
+    [(False, (1.0, 0.5, 12, 3), "no sign of life"), (True, (4, 2, 50, 5), "event loop")],
+    ids=["silence", "a-loop-that-does-not-get-on"],
+)
+def test_it_is_trouble_first_and_death_later(is_beating: bool, waits_s: tuple[float, ...], said: str) -> None:
     board = ScriptedBoard()
     pulse = pulse_of(board)
     look(board, pulse, 100, turning=True)
     assert (pulse.trouble, pulse.verdict) == (None, None)
-    board.is_beating = False
-    look(board, pulse, 1.5, turning=False)
-    assert "no sign of life" in (pulse.trouble or "")
-    look(board, pulse, 12, turning=False)
+    board.is_beating = is_beating
+    healthy_s, troubled_s, longer_s, dead_s = waits_s
+    look(board, pulse, healthy_s, turning=False)
+    assert pulse.trouble is None
+    look(board, pulse, troubled_s, turning=False)
+    assert said in (pulse.trouble or "")
+    look(board, pulse, longer_s, turning=False)
     assert pulse.verdict is None
-    look(board, pulse, 3, turning=False)
-    assert "no sign of life" in (pulse.verdict or "")
+    look(board, pulse, dead_s, turning=False)
+    assert said in (pulse.verdict or "")
 
 
 def test_one_that_goes_on_is_in_no_trouble() -> None:
@@ -40,19 +50,6 @@ def test_one_that_goes_on_is_in_no_trouble() -> None:
     board.is_beating = True
     look(board, pulse, TICK_S, turning=True)
     assert (pulse.trouble, pulse.verdict) == (None, None)
-
-
-def test_a_loop_that_does_not_get_on_is_trouble_and_long_after_death() -> None:
-    board = ScriptedBoard()
-    pulse = pulse_of(board)
-    look(board, pulse, 4, turning=False)
-    assert pulse.trouble is None
-    look(board, pulse, 2, turning=False)
-    assert "event loop" in (pulse.trouble or "")
-    look(board, pulse, 50, turning=False)
-    assert pulse.verdict is None
-    look(board, pulse, 5, turning=False)
-    assert "event loop" in (pulse.verdict or "")
 
 
 def test_looks_between_two_heartbeats_count_for_the_loop_as_well() -> None:

@@ -191,11 +191,10 @@ class BlockHasher:
             hashes.append(parent)
 
     def _sources_of(self, request: Request) -> tuple[KeySource, ...]:
-        """Those that have something to say of the request."""
+        """Without the built-in ones where the request has neither salt nor embeddings."""
         if request.cache_salt is None and not request.prompt_embeds:
             return self._sources
-        own = ((_salt, request.cache_salt is not None), (_embeds, bool(request.prompt_embeds)))
-        return (*(source for source, speaks in own if speaks), *self._sources)
+        return (_salt, _embeds, *self._sources)
 
 
 class ScaledHashes(Sequence[bytes]):

@@ -90,11 +90,8 @@ class DefaultScheduler(RequestBook):
 
     def _ends_in_flight(self, request: Request) -> bool:
         """Whether tokens on their way end the output, whatever they are: another one would be thrown away."""
-        num_tokens, max_tokens = len(request.token_ids) + request.num_placeholders, request.params.max_tokens
-        if request.num_placeholders == 0:
-            return False
-        at_limit = max_tokens is not None and num_tokens - request.num_prompt_tokens >= max_tokens
-        return at_limit or num_tokens >= self._max_model_len
+        num_placeholders = request.num_placeholders
+        return num_placeholders > 0 and len(request.token_ids) + num_placeholders >= request.length_limit
 
     def _launch(self, requests: dict[str, Request], scheduled: SchedulerOutput) -> None:
         """Count a step as being on its way, where another one is put together before it lands."""

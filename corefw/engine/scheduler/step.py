@@ -56,7 +56,7 @@ class StepBuilder:
         self._fresh_blocks: dict[str, BlockIds] = {}
 
     def go_on(self, request: Request, num_tokens: int, new_block_ids: BlockIds | None = None) -> None:
-        """Give a request that the worker holds its share."""
+        """Give a request its share."""
         request_id = request.request_id
         self._num_tokens[request_id] = num_tokens
         self.requests[request_id] = request
@@ -67,13 +67,8 @@ class StepBuilder:
 
     def begin(self, request: Request, num_tokens: int, new_block_ids: BlockIds, block_ids: BlockIds) -> None:
         """Give a request that the worker doesn't hold its share; ``block_ids`` are all its blocks."""
-        request_id = request.request_id
-        self._num_tokens[request_id] = num_tokens
-        self.requests[request_id] = request
-        self._all_blocks[request_id] = request, block_ids
-        self._fresh_blocks[request_id] = new_block_ids
-        self.token_budget -= num_tokens
-        self.num_free_rows -= 1
+        self._all_blocks[request.request_id] = request, block_ids
+        self.go_on(request, num_tokens, new_block_ids)
 
     def load(self, request: Request, new_block_ids: BlockIds) -> None:
         """Let the worker clear a request's new blocks; they are filled while it waits."""

@@ -213,7 +213,10 @@ class CompilationConfig(Section):
         None, "numbers of tokens to record steps of, separated by commas; what lies between is padded"
     )
     max_graph_capture_size: int | None = option(
-        None, "tokens of the largest step to record; default: as --max-num-seqs, 512 at most", low=1, high=2**20
+        None,
+        "tokens of the largest step to record; default: 512 at most, as --max-num-seqs where only decodes are recorded",
+        low=1,
+        high=2**20,
     )
 
     def __post_init__(self) -> None:

@@ -28,12 +28,10 @@ class QuantizationPlan:
     """How the layers of a model hold their weights.
 
     Attributes:
-        method: name of the quantisation method.
         converter: what it makes of each piece of a weight.
         types: block types that kernels compute here; what comes in others is dequantised.
     """
 
-    method: str
     converter: WeightConverter
     types: frozenset[str]
 
@@ -64,7 +62,7 @@ def plan_quantization(
         reasons = "; ".join(f"{kind}: {answer}" for kind, answer in asked.items()) or "it has no block types"
         raise ConfigError(f"--quantization {name}: no weight could be computed so ({reasons})")
     selections = tuple(_selection(kind, answer) for kind, answer in asked.items())
-    return (QuantizationPlan(name, converter, types) if types else None), selections
+    return (QuantizationPlan(converter, types) if types else None), selections
 
 
 def _ask(kind: str, binder: OpBinder) -> Selection | ConfigError:

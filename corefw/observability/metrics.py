@@ -44,9 +44,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _OPENMETRICS = "application/openmetrics-text"
 _QUALITY = re.compile(r";\s*q=([0-9.]{1,5})\s*(?:;|$)")
-# Method names that count; whatever else a client makes up is one more.
 # Stands for all servers that died.
 _DEAD = -1
+# Method names that count; whatever else a client makes up is one more.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,7 +51,8 @@ def available_kv_bytes(
     if wanted > headroom:
         raise ConfigError(
             f"--kv-cache-memory {wanted} doesn't fit: of {runtime.total_memory_bytes()} bytes, {headroom} are free "
-            f"beside the weights and the largest step; set at most that, or a smaller --max-num-batched-tokens"
+            "beside the weights, the largest step and recorded steps; set at most that, or a smaller "
+            "--max-num-batched-tokens"
         )
     return wanted
 
@@ -59,13 +61,10 @@ def recording_bytes(choice: GraphChoice, runtime: DeviceRuntime, model: Runnable
     """What to set aside for recorded steps: as the recorder says, by what the largest of them takes."""
     dispatcher = choice.dispatcher
     num_tokens = dispatcher.sizes[-1]
-    runtime.reset_peak_memory()
-    before = runtime.peak_memory_bytes()
     num_rows = min(num_tokens, dispatcher.max_num_seqs)
-    dummy_run(model, runtime.device, num_tokens=num_tokens, num_rows=num_rows, max_position=max_model_len)
-    runtime.synchronize()
-    step_bytes = max(0, runtime.peak_memory_bytes() - before)
-    return choice.capture.reserve_bytes(step_bytes, sum(1 for _ in dispatcher.all()))
+    with _peak_bytes(runtime) as step_bytes:
+        dummy_run(model, runtime.device, num_tokens=num_tokens, num_rows=num_rows, max_position=max_model_len)
+    return choice.capture.reserve_bytes(max(0, step_bytes()), sum(1 for _ in dispatcher.all()))
 
 
 def _useful_bytes(config: EngineConfig, specs: Iterable[KVCacheSpec]) -> int:
@@ -77,23 +76,30 @@ def _useful_bytes(config: EngineConfig, specs: Iterable[KVCacheSpec]) -> int:
 def _headroom_bytes(config: EngineConfig, runtime: DeviceRuntime, model: RunnableModel, sampler: Sampler) -> int:
     """What is free now, less what the largest step took at its peak."""
     free = runtime.free_memory_bytes()
-    runtime.reset_peak_memory()
-    before = runtime.peak_memory_bytes()
     scheduler = config.scheduler
     num_rows = min(scheduler.max_num_seqs, scheduler.max_num_batched_tokens)
-    logits = dummy_run(
-        model,
-        runtime.device,
-        num_tokens=scheduler.max_num_batched_tokens,
-        num_rows=num_rows,
-        max_position=config.max_model_len,
-    )
-    # The sampler works on groups of rows, so one group has its peak.
-    if logits is not None:
-        with torch.inference_mode():
-            sampler(logits[:MAX_RANDOM_ROWS], _random_sampling(min(num_rows, MAX_RANDOM_ROWS)))
+    with _peak_bytes(runtime) as step_bytes:
+        logits = dummy_run(
+            model,
+            runtime.device,
+            num_tokens=scheduler.max_num_batched_tokens,
+            num_rows=num_rows,
+            max_position=config.max_model_len,
+        )
+        # The sampler works on groups of rows, so one group has its peak.
+        if logits is not None:
+            with torch.inference_mode():
+                sampler(logits[:MAX_RANDOM_ROWS], _random_sampling(min(num_rows, MAX_RANDOM_ROWS)))
+    return max(0, free - step_bytes())
+
+
+@contextmanager
+def _peak_bytes(runtime: DeviceRuntime) -> Iterator[Callable[[], int]]:
+    """What is taken on top of what is held already, at the most: read it after the block."""
+    runtime.reset_peak_memory()
+    before = runtime.peak_memory_bytes()
+    yield lambda: runtime.peak_memory_bytes() - before
     runtime.synchronize()
-    return max(0, free - (runtime.peak_memory_bytes() - before))
 
 
 def _random_sampling(num_rows: int) -> SamplingMetadata:

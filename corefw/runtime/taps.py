@@ -78,11 +78,10 @@ class WantedTaps:
 
     def obstacles(self) -> list[tuple[str, frozenset[GraphMode]]]:
         """The graphs that points would break, and why."""
-        kinds = {"full": GraphMode.FULL, "piecewise": GraphMode.PIECEWISE}
         return [
             (
                 f"plugin {watcher.observer.owner} taps the model",
-                frozenset(kinds[kind] for kind in watcher.observer.value.breaks),
+                frozenset(GraphMode[kind.upper()] for kind in watcher.observer.value.breaks),
             )
             for watcher in self.watchers
             if watcher.observer.value.breaks

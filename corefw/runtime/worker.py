@@ -21,7 +21,7 @@ from corefw.plugin_system.groups import Process
 from corefw.plugin_system.making import made_by_plugin, whose
 from corefw.runtime.block_size import choose_block_size
 from corefw.runtime.device import make_device_runtime
-from corefw.runtime.distributed.groups import RankGroups
+from corefw.runtime.distributed.groups import RankGroups, communicator_of
 from corefw.runtime.graphs.choice import choose_graphs
 from corefw.runtime.graphs.descriptor import GraphMode
 from corefw.runtime.graphs.recorded_steps import RecordedSteps
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from corefw.config.runtime_plan import RuntimePlan
     from corefw.interfaces.attention import AttentionBackend
     from corefw.interfaces.kv_cache import KVCacheSpec
-    from corefw.interfaces.platform import DeviceRuntime, Platform
+    from corefw.interfaces.platform import DeviceRuntime
     from corefw.messages.outputs import ModelRunnerOutput
     from corefw.messages.request import PlainDict
     from corefw.messages.scheduling import SchedulerOutput
@@ -196,7 +196,7 @@ class Worker:
         )
         if self._stage.size > 1:
             self._runner.link = StageLink(self._groups.pipeline)
-        self._record_steps(preparation, assembly)
+        self._record_steps(self._runner, preparation, assembly)
         warm_up(self._runner, plan, max_num_tokens=scheduler.max_num_batched_tokens)
         self._runtime.synchronize()
         self._runtime.settle_memory()
@@ -214,23 +214,23 @@ class Worker:
         if self._watchers:
             self._runner.observers = StepObservers(self._watchers)
 
-    def _record_steps(self, preparation: InputPreparation, assembly: AttentionMetadataAssembly) -> None:
+    def _record_steps(
+        self, runner: ModelRunner, preparation: InputPreparation, assembly: AttentionMetadataAssembly
+    ) -> None:
         """Before the first step: what is recorded when it is first needed is there after warm-up, for one request."""
-        if self._graphs is None or self._runner is None:
+        if self._graphs is None:
             return
         world = self._groups.world
-        self._runner.recorded = RecordedSteps(
+        runner.recorded = RecordedSteps(
             self._model,
             self._graphs.capture,
             self._graphs.dispatcher,
             preparation,
             assembly,
             budget_bytes=self._reserved_bytes,
-            agree=bool
-            if self._config.parallel.tensor_parallel_size == 1
-            else lambda ok: all(world.all_gather_object(ok)),
+            agree=lambda ok: all(world.all_gather_object(ok)),
         )
-        self._runner.recorded.record_all(_MAX_RECORDING_S)
+        runner.recorded.record_all(_MAX_RECORDING_S)
 
     def execute_model(self, scheduled: SchedulerOutput) -> None:
         """Start a step."""
@@ -314,8 +314,7 @@ def _collectives(config: EngineConfig, plugins: PluginManager) -> list[tuple[str
     """What ranks do together in a step, where it can't be recorded."""
     if config.parallel.tensor_parallel_size == 1:
         return []
-    platform: type[Platform] = plugins.get("platform_plugins", config.platform)
-    name = config.parallel.communicator or platform.communicator
+    name = communicator_of(config, plugins)
     if plugins.get("communicators", name).can_be_recorded:
         return []
     return [(f"communicator {name} can't be recorded", frozenset({GraphMode.FULL, GraphMode.PIECEWISE}))]

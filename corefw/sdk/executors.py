@@ -1,4 +1,4 @@
-"""What an executor and its workers tell each other, as the core's own executors do: plain data, no code."""
+"""What an executor and its workers tell each other, as the core's own executors do, and futures."""
 
 from __future__ import annotations
 

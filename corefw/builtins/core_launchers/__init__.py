@@ -1,1 +1,1 @@
-"""The core's scheduler and its strategies."""
+"""Launchers of engine cores that the core ships."""

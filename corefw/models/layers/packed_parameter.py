@@ -85,13 +85,11 @@ class PackedParameter(Parameter):
 
     def _take(self, tensor: torch.Tensor | BlockTensor, piece: Piece, shard_id: str) -> None:
         part = self._plan.converter.convert(self.layer_name, self._own_part(tensor, piece))
-        if isinstance(part, BlockTensor):
-            if part.type.name not in self._plan.types:
-                part = part.dequantised()
-        elif part.dtype != self._target[0]:
-            part = part.to(self._target[0])
-        # A plain tensor may be a view of a file that closes.
-        self._parts[shard_id] = part if isinstance(part, BlockTensor) else part.clone()
+        if isinstance(part, BlockTensor) and part.type.name in self._plan.types:
+            self._parts[shard_id] = part
+            return
+        plain = part.dequantised() if isinstance(part, BlockTensor) else part
+        self._parts[shard_id] = plain.to(self._target[0], copy=True)  # it may be a view of a file that closes
 
     def _own_part(self, tensor: torch.Tensor | BlockTensor, piece: Piece) -> torch.Tensor | BlockTensor:
         split = piece.split

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -60,20 +60,13 @@ class ProductLayer(WeightLayer):
         if isinstance(settled, PackedWeight):
             self._layout = settled.layout
             kernel = self._binder.bind("quantized_linear", layout=settled.layout, **self._shape)
-            self._linear = _with_layout(kernel, settled.layout)
+            self._linear = partial(kernel, layout=settled.layout)
             self._replace_weight(settled.prepare("quantized_linear", self._binder, self._shape))
             return
         self._linear = self._binder.bind("linear", **self._shape)
         prepared = self._binder.prepare_weight("linear", settled, **self._shape)
         if prepared is not settled or isinstance(weight, PackedParameter):
             self._replace_weight(prepared)
-
-
-def _with_layout(kernel: Callable[..., Any], layout: str) -> Callable[..., Any]:
-    def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> Any:
-        return kernel(input, weight, bias, layout)
-
-    return linear
 
 
 def name_weights(model: nn.Module) -> None:

@@ -5,6 +5,7 @@ Shapes: T tokens, R rows to sample from, E model width, V vocabulary.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,8 +39,7 @@ class VocabParallelEmbedding(WeightLayer):
         settled = weight.settled()
         if isinstance(settled, PackedWeight):
             kernel = self._binder.bind("quantized_embedding", layout=settled.layout, **self._shape)
-            layout, width, dtype = settled.layout, self._shape["width"], self._dtype
-            self._embedding = lambda ids, weight: kernel(ids, weight, layout, width, dtype)
+            self._embedding = partial(kernel, layout=settled.layout, width=self._shape["width"], dtype=self._dtype)
             settled = settled.prepare("quantized_embedding", self._binder, self._shape)
         self._replace_weight(settled)
 

@@ -78,8 +78,7 @@ class OpBinder:
         Raises:
             ConfigError: nobody; names each reason.
         """
-        request = self._request(op, layout, {})
-        return select(_title(request), [(p.name, _asking(p, request)) for p in self._providers])
+        return self._select(self._request(op, layout, {}))
 
     def provider_of(self, op: str, *, layout: str = "", **shape: int) -> str:
         """Whose kernel was bound."""
@@ -111,9 +110,11 @@ class OpBinder:
         kernel = fit_kernel(op.name, op.parameters, provider.kernel(request))
         return traced_face(op, request, provider.name, kernel) if mode == "traced" else kernel
 
+    def _select(self, request: OpRequest) -> Selection:
+        return select(_title(request), [(p.name, _asking(p, request)) for p in self._providers])
+
     def _choose(self, key: tuple[object, ...], request: OpRequest) -> OpProvider:
-        selection = select(_title(request), [(p.name, _asking(p, request)) for p in self._providers])
-        self._selections[key] = selection
+        selection = self._selections[key] = self._select(request)
         provider = next(p for p in self._providers if p.name == selection.chosen)
         self._chosen[key] = provider, request
         return provider

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["AxisGroup", "RankGroups"]
+__all__ = ["AxisGroup", "RankGroups", "communicator_of"]
 
 _GROUP = "communicators"
 _HOST = "gloo"  # for what passes through host memory, whatever the device
@@ -45,6 +45,12 @@ class AxisGroup:
         """What may stand on the other goes first."""
         self.device.close()
         self.cpu.close()
+
+
+def communicator_of(config: EngineConfig, plugins: PluginManager) -> str:
+    """Name of the communicator that moves tensors among an engine's ranks: the one named, else the platform's."""
+    named = config.parallel.communicator
+    return named or str(plugins.get("platform_plugins", config.platform).communicator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +149,11 @@ class RankGroups:
         from corefw.models.build import is_batch_invariant  # brings torch
 
         grid = config.parallel.grid.replica
-        named = config.parallel.communicator
         return cls.join(
             grid,
             grid.place(rank),
             plugins=plugins,
-            communicator=named or plugins.get("platform_plugins", config.platform).communicator,
+            communicator=communicator_of(config, plugins),
             address=address,
             device=device,
             timeout_s=config.parallel.distributed_timeout_seconds,

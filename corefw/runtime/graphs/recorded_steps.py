@@ -18,6 +18,7 @@ from corefw.models.layers.forward_context import ForwardContext, set_forward_con
 from corefw.observability.logging import get_logger
 from corefw.runtime.graphs.descriptor import BatchDescriptor, GraphMode
 from corefw.runtime.graphs.pieces import Boundary, Pieces
+from corefw.runtime.model_runner.execution import Forward
 
 if TYPE_CHECKING:
     from corefw.interfaces.graphs import GraphCapture, Recording
@@ -37,8 +38,8 @@ Agreement = Callable[[bool], bool]
 ExtensionKey = Callable[["StepInputs"], Hashable]
 
 
-class ReplayedForward:
-    """A forward pass that was replayed; it has what ``ExecutedForward`` has, valid until the next one."""
+class ReplayedForward(Forward):
+    """A forward pass that was replayed."""
 
     def __init__(
         self,
@@ -47,11 +48,8 @@ class ReplayedForward:
         inputs: StepInputs,
         outputs: Sequence[torch.Tensor],
     ) -> None:
-        self._model = model
-        self._context = context
-        self.given: dict[str, torch.Tensor] | None = None
+        super().__init__(model, context)
         self.hidden = outputs[0][: inputs.num_tokens]
-        self.logits: torch.Tensor | None = None
         num_sampled = len(inputs.sampled)
         if not num_sampled:
             return
@@ -61,11 +59,6 @@ class ReplayedForward:
             self.logits = outputs[1][:num_sampled]
         else:
             self.logits = outputs[1][inputs.logits_indices]
-
-    def compute_logits(self, hidden_RE: torch.Tensor) -> torch.Tensor:
-        """[R, E] → [R, V]."""
-        with torch.inference_mode(), set_forward_context(self._context):
-            return self._model.compute_logits(hidden_RE)
 
 
 @dataclass(frozen=True, slots=True)

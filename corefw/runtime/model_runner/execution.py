@@ -56,24 +56,31 @@ class _EmbeddableModel(Protocol):
     ) -> torch.Tensor: ...
 
 
-class Forward(Protocol):
-    """A forward pass, computed or replayed: see ``ExecutedForward``."""
-
-    given: StageTensors | None
-    hidden: torch.Tensor
-    logits: torch.Tensor | None
-
-    def compute_logits(self, hidden_RE: torch.Tensor) -> torch.Tensor: ...
-
-
-class ExecutedForward:
-    """A forward pass that was run; logits can be had of any of its tokens until the next one runs.
+class Forward:
+    """A forward pass, computed or replayed; logits can be had of any of its tokens until the next one.
 
     Attributes:
         given: for the next stage; None at the last one.
         hidden: [T, E]; empty where there is a next stage.
         logits: [S, V] of the requests that get a token; None where nobody does, or where there is a next stage.
     """
+
+    hidden: torch.Tensor
+
+    def __init__(self, model: RunnableModel, context: ForwardContext) -> None:
+        self._model = model
+        self._context = context
+        self.given: StageTensors | None = None
+        self.logits: torch.Tensor | None = None
+
+    def compute_logits(self, hidden_RE: torch.Tensor) -> torch.Tensor:
+        """[R, E] → [R, V]."""
+        with torch.inference_mode(), set_forward_context(self._context):
+            return self._model.compute_logits(hidden_RE)
+
+
+class ExecutedForward(Forward):
+    """A forward pass that was run."""
 
     def __init__(
         self,
@@ -83,10 +90,7 @@ class ExecutedForward:
         embeds: Sequence[PlacedEmbeds],
         received: StageTensors | None,
     ) -> None:
-        self._model = model
-        self._context = context
-        self.given: StageTensors | None = None
-        self.logits: torch.Tensor | None = None
+        super().__init__(model, context)
         with torch.inference_mode(), set_forward_context(context):
             out = _run(model, inputs, embeds, received)
         if isinstance(out, dict):
@@ -95,11 +99,6 @@ class ExecutedForward:
         self.hidden = out
         sampled = len(inputs.sampled) > 0
         self.logits = self.compute_logits(self.hidden[inputs.logits_indices]) if sampled else None
-
-    def compute_logits(self, hidden_RE: torch.Tensor) -> torch.Tensor:
-        """[R, E] → [R, V]."""
-        with torch.inference_mode(), set_forward_context(self._context):
-            return self._model.compute_logits(hidden_RE)
 
 
 class Execution:

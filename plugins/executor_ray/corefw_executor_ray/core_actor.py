@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Mapping
-from typing import Any
 
 import ray
 
 from corefw.sdk.core_launchers import BoardReader, CoreChild
 from corefw.sdk.devices import child_environment
+from corefw_executor_ray.cluster import own_address
 from corefw_executor_ray.environment import enter
 
 __all__ = ["CoreActor", "CoreNews"]
 
 _LOOK_MS = 200
 _CHUNK_BYTES = 2**20
-_ray: Any = ray  # some of its functions have no types
 
 # What the core said on its control socket, a snapshot of its board, and how it ended; None while it runs.
 CoreNews = tuple[bytes, bytes, str | None]
@@ -42,7 +41,7 @@ class CoreActor:
 
     def describe(self) -> tuple[str, int, int]:
         """Its host, as other nodes reach it; process ids of the core and of the actor."""
-        return _ray.util.get_node_ip_address(), self._core.pid, os.getpid()
+        return own_address(), self._core.pid, os.getpid()
 
     def tell(self, data: bytes) -> None:
         """Hand on what the front end says to the core."""

@@ -65,11 +65,6 @@ class FarCore(LaunchedCore):
 
     def kill(self) -> None:
         """Whatever becomes of it, this process doesn't wait for a node that may not be there any more."""
-        with self._lock:
-            actor = None if self._is_killed else self._actor
-            self._is_killed = True
-        if actor is not None:
-            _kill(actor)
         self._end("was killed")
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from corefw.errors import EngineError
 from corefw.messages.codec import Codec, Frame
 from corefw.sdk.devices import child_environment
 from corefw.sdk.executors import Answer, Command, Failure, WorkerConfigure, follow_search_path
+from corefw_executor_ray.cluster import own_address
 from corefw_executor_ray.environment import enter
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["RankActor", "packed"]
 
 Frames = list[bytes]
-_ray: Any = ray  # some of its functions have no types
 
 
 class RankActor:
@@ -112,7 +112,7 @@ def _description(config: Frames) -> dict[str, Any]:
     devices = platform().device_ids()
     return {
         "node_id": ray.get_runtime_context().get_node_id(),
-        "host": _ray.util.get_node_ip_address(),
+        "host": own_address(),
         "pid": os.getpid(),
         "variable": None if devices is None else devices.variable,
         "devices": [] if devices is None else list(devices.names),

@@ -56,7 +56,7 @@ class _Halving(_AsTheyCome):
 
 def make_build(converter: WeightConverter | None = None, tp: TensorParallel | None = None) -> BuildContext:
     binder = OpBinder([_ReferenceOps()], device_type="cpu", dtype="float32", batch_invariant=True)
-    plan = QuantizationPlan("test", converter or _AsTheyCome(), frozenset({"Q4_1", "Q8_0"}))
+    plan = QuantizationPlan(converter or _AsTheyCome(), frozenset({"Q4_1", "Q8_0"}))
     return replace(cpu_build_context(), binder=binder, quantization=plan, tp=tp or TensorParallel())
 
 

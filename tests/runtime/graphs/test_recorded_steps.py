@@ -12,7 +12,7 @@ from corefw.llm import LLM
 from corefw.testing.offline_runs import open_tiny, tokens_of
 from corefw.testing.recording import CheapRecorder, RecorderOps
 from corefw.testing.registration import registered
-from corefw.testing.static_attention import DecodeStaticAttention, StaticAttention
+from corefw.testing.static_attention import StaticAttention
 
 
 class CheapOps(RecorderOps):
@@ -23,12 +23,11 @@ class CheapOps(RecorderOps):
 
 
 @contextmanager
-def _engine(ops: type[RecorderOps] = CheapOps, **settings: Any) -> Iterator[LLM]:
+def _engine(**settings: Any) -> Iterator[LLM]:
     with ExitStack() as stack:
-        stack.enter_context(registered("op_providers", "recorder", ops))
-        for backend in (StaticAttention, DecodeStaticAttention):
-            stack.enter_context(registered("attention_backends", backend.name, backend))
-        defaults = {"plugins": "recorder,static,static_decode", "attention_backend": "static", "max_num_seqs": 4}
+        stack.enter_context(registered("op_providers", "recorder", CheapOps))
+        stack.enter_context(registered("attention_backends", "static", StaticAttention))
+        defaults = {"plugins": "recorder,static", "attention_backend": "static", "max_num_seqs": 4}
         yield stack.enter_context(open_tiny(**(defaults | settings)))
 
 

@@ -33,6 +33,11 @@ class TorchWatch(TorchDispatchMode):
         self.made: list[torch.Tensor] = []
         self.refusal: str | None = None
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch else imports its compiler with the first op that it watches: a second, and 100 MB, for nothing."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = func._schema.name.partition("::")[2]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,77 +22,139 @@ if TYPE_CHECKING:
     from corefw.interfaces.platform import DeviceRuntime
     from corefw.runtime.graphs.choice import GraphChoice
 
-__all__ = ["available_kv_bytes", "recording_bytes"]
+__all__ = ["KVRoom", "StepMemory"]
+
+# A run of so many tokens says within a factor what the largest step takes: everything in it grows with the tokens, and
+# what doesn't is far below the slack.
+_PROBE_TOKENS = 64
+_PROBE_FACTOR, _PROBE_SLACK_BYTES = 2, 256 * 2**20
+_SAMPLED_VALUE_BYTES = 64  # of each logit of a group of rows: eight copies in float64
 
 
-def available_kv_bytes(
-    config: EngineConfig,
-    runtime: DeviceRuntime,
-    model: RunnableModel,
-    sampler: Sampler,
-    specs: Iterable[KVCacheSpec],
-    reserved_bytes: int = 0,
-) -> int:
-    """Exactly what the user set; else the platform's share of what the largest step leaves free, as far as it's of use.
+@dataclass(frozen=True, slots=True)
+class KVRoom:
+    """What memory there is.
+
+    Attributes:
+        available_bytes: for the KV cache.
+        reserved_bytes: for recorded steps.
+    """
+
+    available_bytes: int
+    reserved_bytes: int
+
+
+class StepMemory:
+    """What steps take beside the weights, and so what is left for the KV cache.
 
     Args:
         config: the engine's.
         runtime: the device's.
         model: with its weights.
         sampler: what takes its logits.
-        specs: one a layer.
-        reserved_bytes: what recorded steps will take.
-
-    Raises:
-        ConfigError: what the user set doesn't fit.
+        graphs: what is recorded; None: nothing.
     """
-    headroom = max(0, _headroom_bytes(config, runtime, model, sampler) - reserved_bytes)
-    wanted = config.cache.kv_cache_memory
-    if wanted is None:
-        return min(runtime.cache_budget_bytes(headroom), _useful_bytes(config, specs))
-    if wanted > headroom:
-        raise ConfigError(
-            f"--kv-cache-memory {wanted} doesn't fit: of {runtime.total_memory_bytes()} bytes, {headroom} are free "
-            "beside the weights, the largest step and recorded steps; set at most that, or a smaller "
-            "--max-num-batched-tokens"
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        runtime: DeviceRuntime,
+        model: RunnableModel,
+        sampler: Sampler,
+        graphs: GraphChoice | None,
+    ) -> None:
+        self._config = config
+        self._runtime = runtime
+        self._model = model
+        self._sampler = sampler
+        self._graphs = graphs
+        self._num_tokens = config.scheduler.max_num_batched_tokens
+
+    def kv_room(self, specs: Iterable[KVCacheSpec], agree: Callable[[bool], bool] = bool) -> KVRoom:
+        """Exactly what the user set; else the platform's share of what the largest step leaves free, as far as it's of
+        use.
+
+        The largest step is run only where what it takes bears on the answer: a machine with much more memory than the
+        cache may have needn't compute it.
+
+        Args:
+            specs: one a layer.
+            agree: whether all ranks say so; they run the same steps.
+
+        Raises:
+            ConfigError: what the user set doesn't fit.
+        """
+        useful = self._useful_bytes(specs)
+        free = self._runtime.free_memory_bytes()
+        guessed, reserved = self._guess()
+        enough = free - guessed - reserved
+        wanted = self._config.cache.kv_cache_memory
+        if agree(enough >= wanted if wanted else self._budget(enough, useful) == self._budget(free, useful)):
+            return KVRoom(wanted or self._budget(enough, useful), reserved)
+        reserved = self._reserved(self._recorded_step_bytes())
+        headroom = max(0, self._runtime.free_memory_bytes() - self._largest_step_bytes() - reserved)
+        if wanted is None:
+            return KVRoom(self._budget(headroom, useful), reserved)
+        if wanted > headroom:
+            raise ConfigError(
+                f"--kv-cache-memory {wanted} doesn't fit: of {self._runtime.total_memory_bytes()} bytes, {headroom} "
+                "are free beside the weights, the largest step and recorded steps; set at most that, or a smaller "
+                "--max-num-batched-tokens"
+            )
+        return KVRoom(wanted, reserved)
+
+    def _budget(self, headroom: int, useful: int) -> int:
+        return min(self._runtime.cache_budget_bytes(max(0, headroom)), useful)
+
+    def _guess(self) -> tuple[int, int]:
+        """More than the largest step takes, and than recorded steps will: from a short one."""
+        num_tokens = min(_PROBE_TOKENS, self._num_tokens)
+        num_rows = min(self._config.scheduler.max_num_seqs, num_tokens)
+        with _peak_bytes(self._runtime) as step_bytes:
+            logits = self._run(num_tokens, num_rows)
+        peak, num_logits = max(0, step_bytes()), 0 if logits is None else logits.shape[-1]
+
+        def scaled(wanted: int) -> int:
+            return _PROBE_FACTOR * peak * math.ceil(wanted / num_tokens) + _PROBE_SLACK_BYTES
+
+        sampling = MAX_RANDOM_ROWS * num_logits * _SAMPLED_VALUE_BYTES
+        recorded = 0 if self._graphs is None else self._reserved(scaled(self._graphs.dispatcher.sizes[-1]))
+        return scaled(self._num_tokens) + sampling, recorded
+
+    def _reserved(self, step_bytes: int) -> int:
+        """What to set aside for recorded steps: as the recorder says, by what the largest of them takes."""
+        if self._graphs is None:
+            return 0
+        return self._graphs.capture.reserve_bytes(step_bytes, sum(1 for _ in self._graphs.dispatcher.all()))
+
+    def _recorded_step_bytes(self) -> int:
+        if self._graphs is None:
+            return 0
+        num_tokens = self._graphs.dispatcher.sizes[-1]
+        with _peak_bytes(self._runtime) as step_bytes:
+            self._run(num_tokens, min(num_tokens, self._graphs.dispatcher.max_num_seqs))
+        return max(0, step_bytes())
+
+    def _largest_step_bytes(self) -> int:
+        num_rows = min(self._config.scheduler.max_num_seqs, self._num_tokens)
+        with _peak_bytes(self._runtime) as step_bytes:
+            logits = self._run(self._num_tokens, num_rows)
+            # The sampler works on groups of rows, so one group has its peak.
+            if logits is not None:
+                with torch.inference_mode():
+                    self._sampler(logits[:MAX_RANDOM_ROWS], _random_sampling(min(num_rows, MAX_RANDOM_ROWS)))
+        return step_bytes()
+
+    def _run(self, num_tokens: int, num_rows: int) -> torch.Tensor | None:
+        longest = self._config.max_model_len
+        return dummy_run(
+            self._model, self._runtime.device, num_tokens=num_tokens, num_rows=num_rows, max_position=longest
         )
-    return wanted
 
-
-def recording_bytes(choice: GraphChoice, runtime: DeviceRuntime, model: RunnableModel, max_model_len: int) -> int:
-    """What to set aside for recorded steps: as the recorder says, by what the largest of them takes."""
-    dispatcher = choice.dispatcher
-    num_tokens = dispatcher.sizes[-1]
-    num_rows = min(num_tokens, dispatcher.max_num_seqs)
-    with _peak_bytes(runtime) as step_bytes:
-        dummy_run(model, runtime.device, num_tokens=num_tokens, num_rows=num_rows, max_position=max_model_len)
-    return choice.capture.reserve_bytes(max(0, step_bytes()), sum(1 for _ in dispatcher.all()))
-
-
-def _useful_bytes(config: EngineConfig, specs: Iterable[KVCacheSpec]) -> int:
-    """As many requests as may run, each of full length, and the null block. Matters to tiny models alone."""
-    num_seqs, length = config.scheduler.max_num_seqs, config.max_model_len
-    return sum(num_seqs * spec.max_memory_bytes(length) + spec.page_bytes for spec in specs)
-
-
-def _headroom_bytes(config: EngineConfig, runtime: DeviceRuntime, model: RunnableModel, sampler: Sampler) -> int:
-    """What is free now, less what the largest step took at its peak."""
-    free = runtime.free_memory_bytes()
-    scheduler = config.scheduler
-    num_rows = min(scheduler.max_num_seqs, scheduler.max_num_batched_tokens)
-    with _peak_bytes(runtime) as step_bytes:
-        logits = dummy_run(
-            model,
-            runtime.device,
-            num_tokens=scheduler.max_num_batched_tokens,
-            num_rows=num_rows,
-            max_position=config.max_model_len,
-        )
-        # The sampler works on groups of rows, so one group has its peak.
-        if logits is not None:
-            with torch.inference_mode():
-                sampler(logits[:MAX_RANDOM_ROWS], _random_sampling(min(num_rows, MAX_RANDOM_ROWS)))
-    return max(0, free - step_bytes())
+    def _useful_bytes(self, specs: Iterable[KVCacheSpec]) -> int:
+        """As many requests as may run, each of full length, and the null block. Matters to tiny models alone."""
+        num_seqs, length = self._config.scheduler.max_num_seqs, self._config.max_model_len
+        return sum(num_seqs * spec.max_memory_bytes(length) + spec.page_bytes for spec in specs)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from corefw.runtime.graphs.descriptor import GraphMode
 from corefw.runtime.graphs.recorded_steps import RecordedSteps
 from corefw.runtime.kv_pages import KVPages
 from corefw.runtime.kv_transfer.steps import make_transfer_steps
-from corefw.runtime.memory import available_kv_bytes, recording_bytes
+from corefw.runtime.memory import StepMemory
 from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAssembly
 from corefw.runtime.model_runner.batch_state import BatchState
 from corefw.runtime.model_runner.execution import Execution, RunnableModel, dummy_run
@@ -137,18 +137,16 @@ class Worker:
         }
 
     def report(self) -> WorkerReport:
-        """Measure a dummy run and say what the cache may take and needs."""
+        """Measure what a step takes, and say what the cache may take and needs."""
         block_size = choose_block_size(self._config.cache.block_size, [self._backend])
         specs = {layer.spec.name: layer.kv_cache_spec(block_size) for layer in self._model.attention_layers}
         self._specs = specs
-        if self._graphs is not None:
-            self._reserved_bytes = recording_bytes(self._graphs, self._runtime, self._model, self._config.max_model_len)
-        available = available_kv_bytes(
-            self._config, self._runtime, self._model, self._sampler, specs.values(), self._reserved_bytes
-        )
+        memory = StepMemory(self._config, self._runtime, self._model, self._sampler, self._graphs)
+        room = memory.kv_room(specs.values(), self._agree)
+        self._reserved_bytes = room.reserved_bytes
         return WorkerReport(
             kv_cache_specs=specs,
-            available_kv_bytes=available,
+            available_kv_bytes=room.available_bytes,
             attention_backend=self._backend.name,
             decisions=self._decisions,
         )
@@ -220,7 +218,6 @@ class Worker:
         """Before the first step: what is recorded when it is first needed is there after warm-up, for one request."""
         if self._graphs is None:
             return
-        world = self._groups.world
         runner.recorded = RecordedSteps(
             self._model,
             self._graphs.capture,
@@ -228,9 +225,14 @@ class Worker:
             preparation,
             assembly,
             budget_bytes=self._reserved_bytes,
-            agree=lambda ok: all(world.all_gather_object(ok)),
+            agree=self._agree,
+            num_choosable=self._vocab_size if getattr(self._model, "can_choose", False) else None,
         )
         runner.recorded.record_all(_MAX_RECORDING_S)
+
+    def _agree(self, ok: bool) -> bool:
+        """Whether it is so on all ranks."""
+        return all(self._groups.world.all_gather_object(ok))
 
     def execute_model(self, scheduled: SchedulerOutput) -> None:
         """Start a step."""

@@ -15,10 +15,7 @@ step() { echo "check_wheels: $1"; }
 step "building wheels"
 mkdir -p "$work/wheels"
 rm -f "$work"/wheels/*.whl
-for project in "$root" "$root"/plugins/*/; do
-    [ -f "$project/pyproject.toml" ] || continue
-    "$python" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$work/wheels" "$project"
-done
+PYTHON="$python" "$root/scripts/build_wheels.sh" "$work/wheels"
 
 step "installing $(cd "$work/wheels" && echo *.whl)"
 [ -x "$work/env/bin/python" ] || "$python" -m venv "$work/env"

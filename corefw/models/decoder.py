@@ -44,7 +44,10 @@ class DecoderForCausalLM(nn.Module):
     Attributes:
         has_stages: whether it can hold a part of its layers: see ``BuildContext.stage``.
         accepts_blocks: whether ``load_weights`` hands tensors to parameters as they come, so that they may be blocks.
+        can_be_restored: whether parameters and prepared weights are all that ``load_weights`` makes, so that a later
+            start may get them without it.
         accepts_embeds: whether ``forward`` takes embeddings, and ``embed`` makes those of token ids.
+        can_choose: whether it has ``choose``, so that steps in which all are greedy need no logits.
         layer_class: of every layer; what ``build_layers`` makes.
         packed: checkpoint module → (module that holds it here, shard id), by the last two parts of the name. A
             checkpoint may have the joined module as well.
@@ -55,7 +58,9 @@ class DecoderForCausalLM(nn.Module):
 
     has_stages: ClassVar[bool] = True
     accepts_blocks: ClassVar[bool] = True
+    can_be_restored: ClassVar[bool] = True
     accepts_embeds: ClassVar[bool] = True
+    can_choose: ClassVar[bool] = True
     layer_class: ClassVar[Callable[..., DecoderLayer]] = PreNormLayer
     packed: ClassVar[Mapping[str, tuple[str, str]]] = {
         "q_proj": ("qkv_proj", "q"),
@@ -165,6 +170,10 @@ class DecoderForCausalLM(nn.Module):
         """[R, E] → [R, V]."""
         logits_RV: torch.Tensor = self.lm_head(hidden_RE)
         return logits_RV
+
+    def choose(self, hidden_RE: torch.Tensor, num_ids: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """[R, E] → of the first ``num_ids`` ids the largest logit [R], and whose it is [R], the lowest among equals."""
+        return self.lm_head.choose(hidden_RE, num_ids)
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Load every parameter exactly once, from tensors under their Hugging Face names; other stages' are left out.

@@ -187,7 +187,7 @@ class Worker:
             pages=pages,
             preparation=preparation,
             assembly=assembly,
-            execution=Execution(self._model),
+            execution=Execution(self._model, self._vocab_size),
             sampling=SamplingOutput(self._sampler, self._processors),
             prompt_logprobs=PromptLogprobsCollector(self._sampler, self._vocab_size),
             embeds=HeldEmbeds(self._runtime.device),

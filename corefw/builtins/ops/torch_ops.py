@@ -27,13 +27,17 @@ _KERNELS: dict[str, Callable[..., Any]] = {
     "gelu_tanh_and_mul": definitions.gelu_tanh_and_mul,
     "soft_cap": definitions.soft_cap,
     "rotary_embedding": definitions.rotary_embedding,
+    "quantized_linear": definitions.quantized_linear,
+    "quantized_embedding": definitions.quantized_embedding,
+    "most_likely": definitions.most_likely,
 }
 _HALF_PRECISION: dict[str, Callable[..., Any]] = {
     "rms_norm": half_precision.rms_norm,
     "add_rms_norm": half_precision.add_rms_norm,
     "rotary_embedding": half_precision.rotary_embedding,
 }
-_ROWWISE_IN_ANY_DTYPE = frozenset({"embedding", "rotary_embedding"})
+_IN_BLOCKS = frozenset({"quantized_linear", "quantized_embedding"})
+_ROWWISE_IN_ANY_DTYPE = frozenset({"embedding", "quantized_embedding", "rotary_embedding", "most_likely"})
 
 
 class TorchOps(OpProvider):
@@ -45,6 +49,8 @@ class TorchOps(OpProvider):
     def supports(self, request: OpRequest) -> str | None:
         if request.op not in _KERNELS:
             return f"no kernel for {request.op}"
+        if request.op in _IN_BLOCKS and request.device_type != "cpu":
+            return "blocks are widened on cpu only"
         needs_order = request.batch_invariant and request.op not in _ROWWISE_IN_ANY_DTYPE
         if needs_order and (request.dtype != "float32" or request.device_type != "cpu"):
             return f"no fixed order of additions in {request.dtype} on {request.device_type}"
@@ -53,12 +59,17 @@ class TorchOps(OpProvider):
     def kernel(self, request: OpRequest) -> Callable[..., Any]:
         if request.batch_invariant and request.op == "linear":
             return _tiled_linear(request.shape["in_features"], request.shape["out_features"])
+        if request.batch_invariant and request.op == "quantized_linear":
+            return _tiled_widening(request.shape["in_features"], request.shape["out_features"])
         if request.batch_invariant:
             return _IN_ORDER.get(request.op, _KERNELS[request.op])
         if _is_packed(request):
             return packed_linear()
         halves = _HALF_PRECISION if request.dtype in ("bfloat16", "float16") else {}
         return halves.get(request.op, _KERNELS[request.op])
+
+    def widens(self, request: OpRequest) -> bool:
+        return request.op in _IN_BLOCKS
 
     def prepare_weight(self, request: OpRequest, weight: torch.Tensor) -> torch.Tensor:
         return pack(weight) if _is_packed(request) else weight
@@ -82,6 +93,19 @@ def _tiled_linear(in_features: int, out_features: int) -> Callable[..., torch.Te
         return product if bias is None else product + bias
 
     return linear
+
+
+def _tiled_widening(in_features: int, out_features: int) -> Callable[..., torch.Tensor]:
+    """As with the dequantised weight, bit for bit."""
+    linear = _tiled_linear(in_features, out_features)
+
+    def quantized_linear(
+        input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, layout: str
+    ) -> torch.Tensor:
+        values = definitions.dequantised(weight, layout, in_features).to(input.dtype)
+        return linear(definitions.rounded_inputs(input, layout), values, bias)
+
+    return quantized_linear
 
 
 def _silu_and_mul_in_order(input: torch.Tensor) -> torch.Tensor:

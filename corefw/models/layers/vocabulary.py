@@ -98,9 +98,15 @@ class ParallelLMHead(ProductLayer):
 
     def forward(self, hidden_RE: torch.Tensor) -> torch.Tensor:
         """[R, E] → [R, V]."""
+        self._most_likely = build.binder.bind("most_likely")
         logits: torch.Tensor = self._linear(hidden_RE, self.weight, None)
         if self._capped is not None:
             logits = self._capped(logits, self._soft_cap)
         if self._tp.size == 1:
             return logits
         return self._tp.all_gather(logits)[:, : self._vocab_size]
+
+    def choose(self, hidden_RE: torch.Tensor, num_ids: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """[R, E] → of the first ``num_ids`` of the vocabulary the largest logit [R], and its id [R]."""
+        values_R, ids_R = self._most_likely(self(hidden_RE), num_ids)
+        return values_R, ids_R

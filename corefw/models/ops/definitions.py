@@ -19,6 +19,7 @@ __all__ = [
     "EMBEDDING",
     "GELU_TANH_AND_MUL",
     "LINEAR",
+    "MOST_LIKELY",
     "QUANTIZED_EMBEDDING",
     "QUANTIZED_LINEAR",
     "RMS_NORM",
@@ -162,6 +163,20 @@ def _rotate(heads_THD: torch.Tensor, cos_T1R: torch.Tensor, sin_T1R: torch.Tenso
 
 def rotary_embedding(
     query: torch.Tensor, key: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor, head_size: int
+def most_likely(logits: torch.Tensor, num_ids: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """logits [R, V] → the largest of the first ``num_ids`` of each row [R], and its id [R], the lowest among equals.
+
+    A NaN counts as the largest.
+    """
+    values, ids = logits[:, :num_ids].max(dim=-1)
+    return values, ids
+
+
+def most_likely_fake(logits: torch.Tensor, num_ids: int) -> tuple[torch.Tensor, torch.Tensor]:
+    del num_ids
+    return logits.new_empty(len(logits)), logits.new_empty(len(logits), dtype=torch.int64)
+
+
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Turn query [T, H·D] and key [T, K·D] by their positions [T], pairing element i with i + R/2.
 
@@ -229,4 +244,7 @@ ROTARY_EMBEDDING = register_op(
         rotary_embedding,
         rotary_embedding_fake,
     )
+)
+MOST_LIKELY = register_op(
+    Op("most_likely", "(Tensor logits, int num_ids) -> (Tensor, Tensor)", most_likely, most_likely_fake)
 )

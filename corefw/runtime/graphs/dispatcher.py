@@ -35,13 +35,22 @@ class GraphDispatcher:
     sizes: Sequence[int]
     max_num_seqs: int
 
-    def choose(self, num_tokens: int, num_requests: int, extension: Hashable = None) -> BatchDescriptor | None:
-        """The descriptor of a batch, padded; None when nothing is recorded for the likes of it."""
+    def choose(
+        self, num_tokens: int, num_requests: int, extension: Hashable = None, *, is_greedy: bool = False
+    ) -> BatchDescriptor | None:
+        """The descriptor of a batch, padded; None when nothing is recorded for the likes of it.
+
+        Args:
+            num_tokens: of the step.
+            num_requests: of the step.
+            extension: what else decides which kernels run.
+            is_greedy: nobody wants more than the most likely token.
+        """
         index = bisect_left(self.sizes, num_tokens)
         if index == len(self.sizes):
             return None
         is_decode = num_tokens == num_requests
-        return self._describe(self.sizes[index], is_decode, extension) or self._describe(
+        return self._describe(self.sizes[index], is_decode, extension, is_greedy and is_decode) or self._describe(
             self.sizes[index], False, extension
         )
 
@@ -53,9 +62,11 @@ class GraphDispatcher:
                 if descriptor is not None:
                     yield descriptor
 
-    def _describe(self, size: int, is_decode: bool, extension: Hashable) -> BatchDescriptor | None:
+    def _describe(
+        self, size: int, is_decode: bool, extension: Hashable, is_greedy: bool = False
+    ) -> BatchDescriptor | None:
         mode = self.decode if is_decode else self.mixed
         if mode is GraphMode.NONE or (is_decode and size > self.max_num_seqs):
             return None
         num_requests = 0 if mode is GraphMode.PIECEWISE else size if is_decode else min(size, self.max_num_seqs)
-        return BatchDescriptor(mode, size, num_requests, is_decode, extension)
+        return BatchDescriptor(mode, size, num_requests, is_decode, extension, is_greedy)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from corefw.interfaces.graphs import GraphCapture, Recording
     from corefw.runtime.graphs.dispatcher import GraphDispatcher
     from corefw.runtime.model_runner.attention_metadata import AttentionMetadataAssembly
-    from corefw.runtime.model_runner.execution import RunnableModel
+    from corefw.runtime.model_runner.execution import ChoosingModel, Chosen, RunnableModel
     from corefw.runtime.model_runner.input_preparation import InputPreparation, StepInputs
 
 __all__ = ["RecordedSteps", "ReplayedForward"]
@@ -55,10 +56,12 @@ class ReplayedForward(Forward):
             return
         if len(outputs) == 1:
             self.logits = self.compute_logits(self.hidden[inputs.logits_indices])
-        elif num_sampled == inputs.num_tokens:
-            self.logits = outputs[1][:num_sampled]
+            return
+        which = slice(num_sampled) if num_sampled == inputs.num_tokens else inputs.logits_indices
+        if len(outputs) == 2:
+            self.logits = outputs[1][which]
         else:
-            self.logits = outputs[1][inputs.logits_indices]
+            self.chosen = outputs[1][which], outputs[2][which]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ class RecordedSteps:
         budget_bytes: memory that recordings may take.
         agree: whether all ranks could do what this one could; they do the same.
         extension: what else the recording depends on.
+        num_choosable: of so many ids the model can choose the most likely one; None where it can't.
     """
 
     def __init__(
@@ -94,8 +98,11 @@ class RecordedSteps:
         budget_bytes: int,
         agree: Agreement = bool,
         extension: ExtensionKey | None = None,
+        num_choosable: int | None = None,
     ) -> None:
         self._model = model
+        # A second recording of each size costs little only where one does.
+        self._num_choosable = num_choosable if capture.is_cheap else None
         self._capture = capture
         self._dispatcher = dispatcher
         self._preparation = preparation
@@ -106,7 +113,7 @@ class RecordedSteps:
         self._pieces = Pieces()
         self._recorded: dict[BatchDescriptor, _Recorded | None] = {}
         self._told: dict[str, None] = {}
-        self._num_refused: Counter[tuple[GraphMode, bool, Hashable]] = Counter()
+        self._num_refused: Counter[BatchDescriptor] = Counter()
         self.num_replays = 0
 
     @property
@@ -119,10 +126,14 @@ class RecordedSteps:
         """Why other steps aren't, a sentence each."""
         return list(self._told)
 
-    def run(self, inputs: StepInputs) -> ReplayedForward | None:
-        """Replay a step; None: it must be computed."""
+    def run(self, inputs: StepInputs, *, is_greedy: bool = False) -> ReplayedForward | None:
+        """Replay a step; None: it must be computed. Where ``is_greedy``, the most likely tokens are all that is wanted.
+
+        Then the step may be replayed with logits all the same.
+        """
         key = None if self._extension is None else self._extension(inputs)
-        descriptor = self._dispatcher.choose(inputs.num_tokens, len(inputs.rows), key)
+        is_greedy = is_greedy and self._num_choosable is not None
+        descriptor = self._dispatcher.choose(inputs.num_tokens, len(inputs.rows), key, is_greedy=is_greedy)
         while descriptor is not None:
             if descriptor not in self._recorded and (self._capture.is_cheap or key is not None):  # no key is foreseen
                 self._record(descriptor, self._padded(inputs, descriptor))
@@ -172,8 +183,8 @@ class RecordedSteps:
     def _record(self, descriptor: BatchDescriptor, padded: StepInputs) -> None:
         """Make a recording, or note that it can't be made."""
         recorded, reason = None, "another rank can't record it"
-        kind = (descriptor.mode, descriptor.is_decode, descriptor.extension)
-        if self._num_refused[kind] >= _MAX_REFUSALS:
+        kind = replace(descriptor, num_tokens=0, num_requests=0)
+        if self._is_hopeless(kind):
             self._recorded[descriptor] = None
             return
         if self._left_bytes <= 0:
@@ -192,10 +203,15 @@ class RecordedSteps:
         self._recorded[descriptor] = recorded
         if recorded is None:
             self._num_refused[kind] += 1
-            self._tell(f"{descriptor.kind} aren't replayed: {reason}")
+            self._tell(f"{descriptor.kind} aren't replayed: {reason}", quietly=descriptor.is_greedy)
             return
         self._left_bytes -= recorded.recording.num_bytes
         _log.debug("recorded a %s: %d bytes", descriptor, recorded.recording.num_bytes)
+
+    def _is_hopeless(self, kind: BatchDescriptor) -> bool:
+        """Whether the likes of it have been refused often enough; what logits stumble over, tokens do, too."""
+        kinds = {kind, replace(kind, is_greedy=False)}
+        return any(self._num_refused[one] >= _MAX_REFUSALS for one in kinds)
 
     def _recording(self, descriptor: BatchDescriptor, padded: StepInputs) -> _Recorded:
         capture, boundaries = self._capture, list[Boundary]()
@@ -208,20 +224,29 @@ class RecordedSteps:
             try:
                 hidden_TE = self._model(padded.input_ids, padded.positions)
                 outputs = [hidden_TE]
-                if descriptor.is_decode:
+                if descriptor.is_greedy:
+                    outputs += self._choose(hidden_TE)
+                elif descriptor.is_decode:
                     outputs.append(self._model.compute_logits(hidden_TE))
                 return _Recorded(capture.end(outputs), boundaries)
             finally:
                 capture.cancel()
 
-    def _tell(self, reason: str) -> None:
+    def _choose(self, hidden_RE: torch.Tensor) -> Chosen:
+        assert self._num_choosable is not None, "else no such descriptor is asked for"
+        return cast("ChoosingModel", self._model).choose(hidden_RE, self._num_choosable)
+
+    def _tell(self, reason: str, *, quietly: bool = False) -> None:
+        """What can't be recorded with tokens is recorded with logits, or is told of then."""
         if reason not in self._told:
             self._told[reason] = None
-            _log.info("%s", reason)
+            _log.log(logging.DEBUG if quietly else logging.INFO, "%s", reason)
 
 
 def _smaller(descriptor: BatchDescriptor) -> BatchDescriptor | None:
-    """What to try where a whole step can't be recorded."""
+    """What to try where a step can't be recorded so."""
+    if descriptor.is_greedy:
+        return replace(descriptor, is_greedy=False)
     if descriptor.mode is not GraphMode.FULL:
         return None
     return replace(descriptor, mode=GraphMode.PIECEWISE, num_requests=0)

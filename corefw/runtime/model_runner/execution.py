@@ -15,9 +15,21 @@ if TYPE_CHECKING:
     from corefw.interfaces.kv_cache import KVCacheSpec
     from corefw.runtime.model_runner.prompt_embeds import PlacedEmbeds
 
-__all__ = ["AttentionLayer", "ExecutedForward", "Execution", "Forward", "RunnableModel", "StageTensors", "dummy_run"]
+__all__ = [
+    "AttentionLayer",
+    "ChoosingModel",
+    "Chosen",
+    "ExecutedForward",
+    "Execution",
+    "Forward",
+    "RunnableModel",
+    "StageTensors",
+    "dummy_run",
+]
 
 StageTensors = dict[str, torch.Tensor]
+Chosen = tuple[torch.Tensor, torch.Tensor]
+"""Largest logits and whose they are, of the requests that get a token."""
 
 
 class AttentionLayer(Protocol):
@@ -47,6 +59,12 @@ class _StageModel(Protocol):
     def empty_received(self, num_tokens: int) -> StageTensors | None: ...
 
 
+class ChoosingModel(Protocol):
+    """A model that declares ``can_choose``."""
+
+    def choose(self, hidden_RE: torch.Tensor, num_ids: int) -> Chosen: ...
+
+
 class _EmbeddableModel(Protocol):
     """A model that declares ``accepts_embeds``."""
 
@@ -62,7 +80,9 @@ class Forward:
     Attributes:
         given: for the next stage; None at the last one.
         hidden: [T, E]; empty where there is a next stage.
-        logits: [S, V] of the requests that get a token; None where nobody does, or where there is a next stage.
+        logits: [S, V] of the requests that get a token; None where nobody does, where there is a next stage, or where
+            the tokens are chosen.
+        chosen: the most likely tokens, where they were asked for in place of logits.
     """
 
     hidden: torch.Tensor
@@ -72,6 +92,7 @@ class Forward:
         self._context = context
         self.given: StageTensors | None = None
         self.logits: torch.Tensor | None = None
+        self.chosen: Chosen | None = None
 
     def compute_logits(self, hidden_RE: torch.Tensor) -> torch.Tensor:
         """[R, E] → [R, V]."""
@@ -89,6 +110,7 @@ class ExecutedForward(Forward):
         inputs: StepInputs,
         embeds: Sequence[PlacedEmbeds],
         received: StageTensors | None,
+        num_ids: int | None = None,
     ) -> None:
         super().__init__(model, context)
         with torch.inference_mode(), set_forward_context(context):
@@ -97,15 +119,29 @@ class ExecutedForward(Forward):
             self.given, self.hidden = out, torch.empty(0)
             return
         self.hidden = out
-        sampled = len(inputs.sampled) > 0
-        self.logits = self.compute_logits(self.hidden[inputs.logits_indices]) if sampled else None
+        if not len(inputs.sampled):
+            return
+        if num_ids is None:
+            self.logits = self.compute_logits(self.hidden[inputs.logits_indices])
+            return
+        with torch.inference_mode(), set_forward_context(context):
+            self.chosen = cast("ChoosingModel", model).choose(self.hidden[inputs.logits_indices], num_ids)
 
 
 class Execution:
-    """Runs the model on a step's inputs."""
+    """Runs the model on a step's inputs.
 
-    def __init__(self, model: RunnableModel) -> None:
+    Args:
+        model: is run.
+        num_ids: tokens that may be chosen.
+
+    Attributes:
+        num_choosable: of so many ids the model can choose the most likely one itself; None where it can't.
+    """
+
+    def __init__(self, model: RunnableModel, num_ids: int | None = None) -> None:
         self._model = model
+        self.num_choosable = num_ids if getattr(model, "can_choose", False) else None
 
     def run(
         self,
@@ -113,12 +149,16 @@ class Execution:
         context: ForwardContext,
         embeds: Sequence[PlacedEmbeds] = (),
         received: StageTensors | None = None,
+        *,
+        is_greedy: bool = False,
     ) -> ExecutedForward:
         """Run the model; ``embeds`` take the place of what it has for the ids of those tokens.
 
-        ``received`` is what the stage before gave, at all stages but the first.
+        ``received`` is what the stage before gave, at all stages but the first. Where ``is_greedy``, the most likely
+        tokens are all that is wanted.
         """
-        return ExecutedForward(self._model, context, inputs, embeds, received)
+        num_ids = self.num_choosable if is_greedy else None
+        return ExecutedForward(self._model, context, inputs, embeds, received, num_ids)
 
 
 def _run(

@@ -97,21 +97,24 @@ class ModelRunner:
         embeds = self._embeds.of_step(self.batch, inputs)
         observers = self.observers
         with nullcontext() if observers is None else observers.step(scheduled.step, self.batch, inputs):
-            forward = self._replayed(inputs, embeds) or self._computed(inputs, embeds, link)
+            is_greedy = self._execution.num_choosable is not None and self._sampling.is_greedy(self.batch, inputs)
+            forward = self._replayed(inputs, embeds, is_greedy) or self._computed(inputs, embeds, link, is_greedy)
         if link is not None:
             link.give(forward.given)
         self._executed = _ExecutedStep(inputs, forward)
 
-    def _replayed(self, inputs: StepInputs, embeds: Sequence[PlacedEmbeds]) -> Forward | None:
+    def _replayed(self, inputs: StepInputs, embeds: Sequence[PlacedEmbeds], is_greedy: bool) -> Forward | None:
         """Recordings have neither embeddings nor what the KV connector does in the layers of some steps."""
         if self.recorded is None or embeds or (self.transfers is not None and self.transfers.is_under_way):
             return None
-        return self.recorded.run(inputs)
+        return self.recorded.run(inputs, is_greedy=is_greedy)
 
-    def _computed(self, inputs: StepInputs, embeds: Sequence[PlacedEmbeds], link: StageLink | None) -> Forward:
+    def _computed(
+        self, inputs: StepInputs, embeds: Sequence[PlacedEmbeds], link: StageLink | None, is_greedy: bool
+    ) -> Forward:
         context = self._assembly.assemble(inputs)
         received = None if link is None else link.receive()
-        return self._execution.run(inputs, context, embeds, received)
+        return self._execution.run(inputs, context, embeds, received, is_greedy=is_greedy)
 
     def sample_tokens(self) -> ModelRunnerOutput:
         """Finish the step executed last."""
@@ -122,7 +125,7 @@ class ModelRunner:
         if inputs is None or forward is None or forward.given is not None:
             return self._with_transfers(ModelRunnerOutput(request_ids=[], sampled_token_ids=[]))
         told = self._prompt_logprobs.collect(self.batch, inputs, forward.hidden, forward.compute_logits)
-        output = self._sampling.finish(self.batch, inputs, forward.logits, told)
+        output = self._sampling.finish(self.batch, inputs, forward.logits, told, forward.chosen)
         if self.observers is not None:
             output = self.observers.finish(output)
         return self._with_transfers(output)

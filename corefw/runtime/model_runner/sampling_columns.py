@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corefw.errors import EngineError
-from corefw.messages.sampling import SamplingParams
+from corefw.messages.sampling import GREEDY_EPS, SamplingParams
 from corefw.messages.scheduling import NewRequest
 from corefw.runtime.model_runner.ragged_rows import RaggedRows
 from corefw.runtime.sampling.bad_words import BadWords
@@ -71,6 +71,7 @@ class SamplingColumns:
         self._presence = np.zeros(num_rows, dtype=np.float32)
         self._frequency = np.zeros(num_rows, dtype=np.float32)
         self._is_rare = np.zeros(num_rows, dtype=np.bool_)
+        self._is_greedy = np.zeros(num_rows, dtype=np.bool_)
         self._rare = [_Rare() for _ in range(num_rows)]
 
     def set(self, row: int, request: NewRequest) -> None:
@@ -93,6 +94,8 @@ class SamplingColumns:
         embedded = [slice(span.offset, span.stop) for span in request.prompt_embeds]
         self._rare[row] = _rare(params, (*eos_ids, *params.stop_token_ids), embedded)
         self._is_rare[row] = self._rare[row].is_used
+        wants_more = params.temperature >= GREEDY_EPS or params.logprobs is not None or params.min_tokens > 0
+        self._is_greedy[row] = not (wants_more or self._rare[row].is_used)
 
     def move(self, source: int, target: int) -> None:
         """Put one row's values in the place of another's."""
@@ -108,9 +111,14 @@ class SamplingColumns:
             self._presence,
             self._frequency,
             self._is_rare,
+            self._is_greedy,
         ):
             column[target] = column[source]
         self._rare[target], self._rare[source] = self._rare[source], _Rare()
+
+    def are_greedy(self, rows: npt.NDArray[np.intp]) -> bool:
+        """Whether each of these rows wants its most likely token, whatever its output is, and nothing else."""
+        return bool(self._is_greedy[rows].all())
 
     def gather(
         self, rows: npt.NDArray[np.intp], tokens: RaggedRows, num_prompt: npt.NDArray[np.int64]

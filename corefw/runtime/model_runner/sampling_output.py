@@ -12,6 +12,7 @@ from corefw.messages.arrays import Array
 from corefw.messages.outputs import ModelRunnerOutput, PromptLogprobs, StepLogprobs
 from corefw.messages.scheduling import SchedulerOutput
 from corefw.runtime.model_runner.batch_state import BatchState
+from corefw.runtime.model_runner.execution import Chosen
 from corefw.runtime.model_runner.input_preparation import StepInputs
 from corefw.runtime.sampling.logprobs import SampledLogprobs
 from corefw.runtime.sampling.processors import RequestProcessors
@@ -41,26 +42,31 @@ class SamplingOutput:
         """Let processors know who left and who came."""
         self._processors.update(scheduled)
 
+    def is_greedy(self, batch: BatchState, inputs: StepInputs) -> bool:
+        """Whether all that the step is to give is each row's most likely token."""
+        return not self._processors.any_bound and batch.sampling.are_greedy(inputs.rows[inputs.sampled])
+
     def finish(
         self,
         batch: BatchState,
         inputs: StepInputs,
         logits: torch.Tensor | None,
         prompt_logprobs: dict[str, PromptLogprobs],
+        chosen: Chosen | None = None,
     ) -> ModelRunnerOutput:
-        """Sample, append each token to its request's row, and report.
+        """Sample, unless the tokens are chosen already; append each to its request's row, and report.
 
         A failed row gets no token, and its request is about to end. The batch counts one all the same: a step that is
         on its way already may go on from there.
         """
         request_ids = [batch.request_ids[row] for row in inputs.rows.tolist()]
         errors = self._processors.failed_of(request_ids)
-        if logits is None:
+        if logits is None and chosen is None:
             return ModelRunnerOutput(
                 request_ids=request_ids, sampled_token_ids=[[] for _ in request_ids], failed=errors
             )
         rows = inputs.rows[inputs.sampled]
-        result = self._sample(batch, rows, logits)
+        result = _taken(chosen) if logits is None else self._sample(batch, rows, logits)
         failed = result.failed.cpu().numpy()
         if errors:
             failed |= np.array([request_ids[index] in errors for index in inputs.sampled.tolist()], dtype=np.bool_)
@@ -110,6 +116,13 @@ class SamplingOutput:
             metadata = dataclasses.replace(metadata, processors=tuple(bound))
         with torch.inference_mode():
             return self._sampler(logits, metadata)
+
+
+def _taken(chosen: Chosen | None) -> SamplerOutput:
+    """What the model chose, as the sampler would have told it."""
+    assert chosen is not None, "there are logits, or what was chosen from them"
+    values, token_ids = chosen
+    return SamplerOutput(token_ids, torch.from_numpy(~np.isfinite(values.float().cpu().numpy())))
 
 
 def _by_request(

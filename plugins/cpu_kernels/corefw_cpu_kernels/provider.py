@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
 
 from corefw.interfaces.graphs import GraphCapture
 from corefw.interfaces.op_provider import OpProvider, OpRequest
-from corefw_cpu_kernels import activations, blocks, library, norms, positions, products
+from corefw_cpu_kernels import activations, blocks, choice, int8_rows, library, norms, positions, products
 from corefw_cpu_kernels.graph_capture import CpuGraphCapture
 
 __all__ = ["CpuKernels"]
@@ -24,9 +25,11 @@ _KERNELS: dict[str, Callable[..., Any]] = {
     "gelu_tanh_and_mul": activations.gelu_tanh_and_mul,
     "soft_cap": activations.soft_cap,
     "rotary_embedding": positions.rotary_embedding,
+    "most_likely": choice.most_likely,
 }
 # Ops with a weight in blocks, and which of their sizes is a row's.
 _IN_BLOCKS = {"quantized_linear": "in_features", "quantized_embedding": "width"}
+_PACKING = 1  # counts changes of how ``blocks`` and ``products`` lay weights out
 
 
 class CpuKernels(OpProvider):
@@ -42,7 +45,7 @@ class CpuKernels(OpProvider):
             return f"kernels are for bfloat16 on cpu, not {request.dtype} on {request.device_type}"
         if request.op in ("linear", "quantized_linear") and request.batch_invariant:
             return "products of few and of many rows add up in another order"
-        if request.op in _IN_BLOCKS and (reason := blocks.why_not(request.layout)):
+        if request.op in _IN_BLOCKS and (reason := _home(request).why_not(request.layout)):
             return reason
         return library.unavailable()
 
@@ -50,9 +53,9 @@ class CpuKernels(OpProvider):
         if request.op == "linear":
             return _linear(request.shape["out_features"])
         if request.op == "quantized_linear":
-            return blocks.linear_kernel(request.layout, request.shape["in_features"])
+            return _home(request).linear_kernel(request.layout, request.shape["in_features"])
         if request.op == "quantized_embedding":
-            return blocks.embedding_kernel(request.layout)
+            return _home(request).embedding_kernel(request.layout)
         return _KERNELS[request.op]
 
     def graph_capture(self) -> GraphCapture | None:
@@ -60,11 +63,19 @@ class CpuKernels(OpProvider):
 
     def prepare_weight(self, request: OpRequest, weight: torch.Tensor) -> torch.Tensor:
         if request.op in _IN_BLOCKS:
-            return blocks.pack(weight, request.layout, request.shape[_IN_BLOCKS[request.op]])
+            return _home(request).pack(weight, request.layout, request.shape[_IN_BLOCKS[request.op]])
         return products.pack(weight) if request.op == "linear" else weight
+
+    def prepared_form(self) -> str | None:
+        return None if library.unavailable() else f"{library.level()} {library.build()} {_PACKING}"
 
     def embeds_prepared(self, request: OpRequest) -> bool:
         return products.can_embed(request.shape["in_features"])
+
+
+def _home(request: OpRequest) -> ModuleType:
+    """Whose the kernels for a layout are."""
+    return int8_rows if int8_rows.computes(request.layout) else blocks
 
 
 def _linear(num_outputs: int) -> Callable[..., torch.Tensor]:

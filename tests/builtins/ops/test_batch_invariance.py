@@ -77,6 +77,7 @@ def test_rowwise_ops_give_a_row_the_same_bits_in_any_company(width: int, seed: i
         "silu_and_mul": (2 * width, lambda rows: (OPS.bind("silu_and_mul")(rows),)),
         "gelu_tanh_and_mul": (2 * width, lambda rows: (OPS.bind("gelu_tanh_and_mul")(rows),)),
         "soft_cap": (width, lambda rows: (OPS.bind("soft_cap")(rows * 20, 30.0),)),
+        "most_likely": (width, lambda rows: OPS.bind("most_likely")(rows, width)),
         "embedding": (width, lambda rows: (OPS.bind("embedding")(rows[:, 0].abs().long(), cos_sin),)),
         "rotary_embedding": (
             2 * width,

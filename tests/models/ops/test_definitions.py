@@ -46,6 +46,11 @@ def cap_case(draw: Any) -> tuple[Any, ...]:
     return torch.randn(draw(st.integers(0, 9)), draw(sizes)) * 50, 30.0
 
 
+def most_likely_case(draw: Any) -> tuple[Any, ...]:
+    width = draw(sizes)
+    return torch.randn(draw(st.integers(0, 9)), width), draw(st.integers(1, width))
+
+
 def rotary_case(draw: Any) -> tuple[Any, ...]:
     tokens, half, rest = draw(st.integers(0, 9)), draw(sizes), draw(st.integers(0, 4))
     size = 2 * half + rest
@@ -79,6 +84,7 @@ CASES: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "silu_and_mul": gated_case,
     "gelu_tanh_and_mul": gated_case,
     "soft_cap": cap_case,
+    "most_likely": most_likely_case,
     "rotary_embedding": rotary_case,
     "quantized_linear": quantized_linear_case,
     "quantized_embedding": quantized_embedding_case,

@@ -34,6 +34,7 @@ class Rows(nn.Module):
         super().__init__()
         self.table = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
         self.fault = lambda hidden: hidden
+        self.choice_fault = lambda logits: logits
         self.num_runs = 0
 
     def forward(self, input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -42,6 +43,10 @@ class Rows(nn.Module):
 
     def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return (hidden[:, None, :] * self.table).sum(-1)
+
+    def choose(self, hidden: torch.Tensor, num_ids: int) -> tuple[torch.Tensor, torch.Tensor]:
+        values, ids = self.choice_fault(self.compute_logits(hidden)[:, :num_ids]).max(-1)
+        return values, ids
 
 
 class Setup:
@@ -199,3 +204,51 @@ def test_collections_wait_while_a_step_is_recorded() -> None:
     setup.check(setup.inputs(0))
     assert enabled == [False, True]
     assert gc.isenabled()
+
+
+def test_steps_in_which_all_are_greedy_give_tokens_and_no_logits() -> None:
+    setup = Setup(CheapRecorder(), num_choosable=40)
+    setup.check(setup.inputs(0, 1, 2))
+    for requests in ((0, 1, 2), (1, 3), (0, 1, 2)):
+        inputs = setup.inputs(*requests)
+        replayed = setup.recorded.run(inputs, is_greedy=True)
+        assert replayed is not None
+        assert replayed.logits is None
+        assert replayed.chosen is not None
+        logits = setup.model.compute_logits(setup.model(inputs.input_ids, inputs.positions))
+        values, ids = replayed.chosen
+        assert ids.tolist() == logits[:, :40].argmax(-1).tolist()
+        assert torch.equal(values, logits[:, :40].amax(-1))
+    assert [one.is_greedy for one in setup.recorded.descriptors] == [False, True, True]
+
+
+def test_a_request_that_gets_no_token_chooses_none() -> None:
+    setup = Setup(CheapRecorder(), num_choosable=50)
+    setup.batch.tokens.extend(1, [9])  # one more of its prompt is to come
+    inputs = setup.inputs(0, 1, 2)
+    replayed = setup.recorded.run(inputs, is_greedy=True)
+    assert replayed is not None
+    assert replayed.chosen is not None
+    logits = setup.model.compute_logits(setup.model(inputs.input_ids, inputs.positions))
+    assert replayed.chosen[1].tolist() == logits.argmax(-1)[[0, 2]].tolist()
+
+
+def test_where_choosing_cannot_be_recorded_logits_are_replayed() -> None:
+    setup = Setup(CheapRecorder(), num_choosable=50)
+    setup.model.choice_fault = lambda logits: logits * float(logits[0, 0])
+    for requests in ((0,), (0, 1), (0, 1, 2)):
+        replayed = setup.recorded.run(setup.inputs(*requests), is_greedy=True)
+        assert replayed is not None
+        assert replayed.logits is not None
+        assert replayed.chosen is None
+    assert [one.is_greedy for one in setup.recorded.descriptors] == [False] * 3
+    assert "greedy decode steps whole aren't replayed" in setup.recorded.refusals[0]
+
+
+def test_what_is_dear_to_record_is_recorded_with_logits_alone() -> None:
+    setup = Setup(TorchRecorder(), num_choosable=50)
+    setup.recorded.record_all(60)
+    replayed = setup.recorded.run(setup.inputs(0), is_greedy=True)
+    assert replayed is not None
+    assert replayed.logits is not None
+    assert not any(one.is_greedy for one in setup.recorded.descriptors)

@@ -99,6 +99,14 @@ class LoadConfig(Section):
 
     load_format: str = option("auto", "model loader by name; auto asks each whether it knows the files")
     revision: str | None = option(None, "branch, tag or commit of a hub model")
+    weights_cache: str = option(
+        "auto",
+        "folder that keeps weights as kernels lay them out, for later starts; auto: weights in corefw's own cache; off: "
+        "they are laid out in each start",
+    )
+    weights_cache_bytes: int = option(
+        20 * 2**30, "size that --weights-cache may have; what was used longest ago makes room", low=0
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -73,6 +73,14 @@ class OpProvider(ABC):
         del request
         return weight
 
+    def prepared_form(self) -> str | None:
+        """What ``prepare_weight`` makes here, by a name that changes whenever its result for the same weight does.
+
+        Prepared weights are then kept on disk for later starts, also of other processes, which get them instead of
+        calling ``prepare_weight``; so they must be plain tensors. Default: they aren't kept.
+        """
+        return None
+
     def embeds_prepared(self, request: OpRequest) -> bool:
         """Whether its ``embedding`` also reads what ``prepare_weight`` makes of this ``linear``'s weight.
 

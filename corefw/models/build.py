@@ -19,6 +19,7 @@ from corefw.models.ops.binder import OpBinder
 from corefw.models.quantization import plan_quantization
 from corefw.models.registry import NATIVE, model_class
 from corefw.models.shape import has_sliding_window, head_size
+from corefw.models.weights_cache.cache import WeightsCache
 from corefw.observability.logging import get_logger
 from corefw.plugin_system.making import made_by_plugin, whose
 from corefw.plugin_system.selection import select
@@ -97,21 +98,34 @@ def build_model(config: EngineConfig, build: BuildContext, plugins: PluginManage
             f"{info.architecture[:80]} can't hold a part of its layers (it doesn't declare has_stages = True); "
             "leave the flag out, or use --tensor-parallel-size"
         )
-    loader: ModelLoader = created(plugins, "model_loaders", info.loader)
-    chain = LoadingChain.of(config, plugins)
     name_weights(model)
+    chain = LoadingChain.of(config, plugins)
+    built: nn.Module = model.eval().requires_grad_(False)
+    cache = None if chain else WeightsCache.of(config, build, built)
+    remarks = None if cache is None else cache.restore(built)
+    if remarks is None:
+        remarks = _load(config, build, built, chain, plugins)
+        if cache is not None:
+            cache.keep(built, build, remarks)
+    for remark in remarks:
+        _log.warning("%s", remark)
+    return built
+
+
+def _load(
+    config: EngineConfig, build: BuildContext, model: Any, chain: LoadingChain, plugins: PluginManager
+) -> Sequence[str]:
+    """From the model's files, and laid out as kernels want it; returns what the operator should know of it."""
+    info = config.model_info
+    loader: ModelLoader = created(plugins, "model_loaders", info.loader)
     with starting(plugins, "model_loaders", info.loader):
         weights = _weights(loader, model, build, info, chain)
         if chain:
             _load_through(chain, model, weights, loader.name, plugins)
         else:
             model.load_weights(weights)
-    built: nn.Module = model.eval().requires_grad_(False)
-    prepare_weights(built)
-    if build.quantization is not None:
-        for remark in build.quantization.converter.remarks():
-            _log.warning("%s", remark)
-    return built
+    prepare_weights(model)
+    return () if build.quantization is None else build.quantization.converter.remarks()
 
 
 def _weights(

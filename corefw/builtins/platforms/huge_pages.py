@@ -61,12 +61,12 @@ def complete() -> int:
 
 
 def bytes_in_use() -> int:
-    """What this process has in huge pages."""
+    """What this process has in huge pages, of its own or of files."""
     try:
         lines = _USAGE.read_text().splitlines()
     except OSError:
         return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("AnonHugePages:"))
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("AnonHugePages:", "FilePmdMapped:")))
 
 
 def _asked_for() -> Iterator[tuple[int, int]]:

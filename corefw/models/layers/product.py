@@ -26,9 +26,24 @@ class WeightLayer(nn.Module):
     """
 
     weight: Parameter | torch.Tensor
+    _layout: str | None = None  # of a weight in blocks
 
     def prepare_weight(self) -> None:
         """Let the kernel's provider lay the loaded weight out. Called once."""
+        raise NotImplementedError
+
+    @property
+    def layout(self) -> str | None:
+        """Of a prepared weight in blocks; None of a plain one."""
+        return self._layout
+
+    def adopt_weight(self, prepared: torch.Tensor, layout: str | None) -> None:
+        """Take, instead of a loaded weight, what ``prepare_weight`` made of it in an earlier start."""
+        self._compute_with(layout)
+        self._replace_weight(prepared)
+
+    def _compute_with(self, layout: str | None) -> None:
+        """Bind the kernel for a weight in blocks of that layout, or for a plain one."""
         raise NotImplementedError
 
     def _replace_weight(self, prepared: torch.Tensor) -> None:
@@ -42,7 +57,6 @@ class ProductLayer(WeightLayer):
     def _bind(self, weight: Parameter, build: BuildContext) -> None:
         self.weight = weight
         self._binder = build.binder
-        self._layout: str | None = None  # of a weight in blocks
         out_features, in_features = whole_shape(weight.pieces)
         self._shape: dict[str, Any] = {"in_features": in_features, "out_features": out_features}
         if not isinstance(weight, PackedParameter):  # else that is known when it is loaded
@@ -58,15 +72,21 @@ class ProductLayer(WeightLayer):
         weight = self.weight
         settled = weight.settled() if isinstance(weight, PackedParameter) else weight.data
         if isinstance(settled, PackedWeight):
-            self._layout = settled.layout
-            kernel = self._binder.bind("quantized_linear", layout=settled.layout, **self._shape)
-            self._linear = partial(kernel, layout=settled.layout)
+            self._compute_with(settled.layout)
             self._replace_weight(settled.prepare("quantized_linear", self._binder, self._shape))
             return
-        self._linear = self._binder.bind("linear", **self._shape)
+        self._compute_with(None)
         prepared = self._binder.prepare_weight("linear", settled, **self._shape)
         if prepared is not settled or isinstance(weight, PackedParameter):
             self._replace_weight(prepared)
+
+    def _compute_with(self, layout: str | None) -> None:
+        self._layout = layout
+        if layout is None:
+            self._linear = self._binder.bind("linear", **self._shape)
+            return
+        kernel = self._binder.bind("quantized_linear", layout=layout, **self._shape)
+        self._linear = partial(kernel, layout=layout)
 
 
 def name_weights(model: nn.Module) -> None:

@@ -38,10 +38,16 @@ class VocabParallelEmbedding(WeightLayer):
             return
         settled = weight.settled()
         if isinstance(settled, PackedWeight):
-            kernel = self._binder.bind("quantized_embedding", layout=settled.layout, **self._shape)
-            self._embedding = partial(kernel, layout=settled.layout, width=self._shape["width"], dtype=self._dtype)
+            self._compute_with(settled.layout)
             settled = settled.prepare("quantized_embedding", self._binder, self._shape)
         self._replace_weight(settled)
+
+    def _compute_with(self, layout: str | None) -> None:
+        self._layout = layout
+        if layout is None:
+            return
+        kernel = self._binder.bind("quantized_embedding", layout=layout, **self._shape)
+        self._embedding = partial(kernel, layout=layout, width=self._shape["width"], dtype=self._dtype)
 
     def share(self, prepared: torch.Tensor) -> None:
         """Look ids up in the output head's prepared weight from now on."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AskingBinder", "OpBinder"]
 
+_WEIGHT_OPS = frozenset({"linear", "quantized_linear", "quantized_embedding"})
+
 assert definitions.LINEAR  # importing the definitions registers them
 
 
@@ -88,6 +90,16 @@ class OpBinder:
         """The weight as the kernel that was bound for this op and shape likes it best; see ``OpProvider``."""
         provider, request = self._chosen[_key(op, layout, shape)]
         return provider.prepare_weight(request, weight)
+
+    def prepared_forms(self) -> tuple[str, ...]:
+        """The forms of prepared weights of those providers that name them."""
+        named = ((provider.name, provider.prepared_form()) for provider in self._providers)
+        return tuple(f"{name}:{form}" for name, form in named if form is not None)
+
+    def preparers_without_form(self) -> tuple[str, ...]:
+        """Providers whose kernels were bound to weights, and that don't name the form of prepared ones."""
+        chosen = {provider.name: provider for (op, *_), (provider, _) in self._chosen.items() if op in _WEIGHT_OPS}
+        return tuple(name for name, provider in chosen.items() if provider.prepared_form() is None)
 
     def embeds_prepared(self, **shape: int) -> bool:
         """Whether the bound ``embedding`` also reads what was prepared for the bound ``linear`` of that shape."""

@@ -7,6 +7,7 @@ lower one can be asked for.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import torch
 
 import corefw_cpu_kernels
 
-__all__ = ["LEVELS", "best_level", "entry_point", "level", "library", "unavailable", "use_level"]
+__all__ = ["LEVELS", "best_level", "build", "entry_point", "level", "library", "unavailable", "use_level"]
 
 LEVELS = ("avx2", "avx512", "avx512_vnni_bf16", "amx")
 _FILE = "libcorefw_cpu_kernels.so"
@@ -66,6 +67,19 @@ def level() -> str:
     if chosen is None:
         raise OSError("the processor lacks AVX2")
     return chosen
+
+
+@cache
+def build() -> str:
+    """Tells one build of the library from another.
+
+    Raises:
+        OSError: it isn't there.
+    """
+    path = _path()
+    if path is None:
+        raise OSError(f"{_FILE} is missing")
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def use_level(name: str | None) -> None:

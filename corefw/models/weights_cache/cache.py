@@ -1,0 +1,138 @@
+"""Whether weights are kept on disk, under which key, and both directions of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import nn
+
+import corefw
+from corefw import env
+from corefw.errors import ModelFormatError
+from corefw.models.weights_cache.snapshot import NotKeptError, restore, snapshot
+from corefw.models.weights_cache.store import WeightsStore
+from corefw.observability.logging import get_logger
+
+if TYPE_CHECKING:
+    from corefw.config.engine_config import EngineConfig
+    from corefw.models.layers.context import BuildContext
+
+__all__ = ["WeightsCache"]
+
+_log = get_logger(__name__)
+
+_AUTO, _OFF = "auto", "off"
+# What makes prepared weights of files: whoever changes it, without a new version, must not get the old ones.
+_MAKERS = ("models", "builtins/model_loaders", "builtins/ops", "builtins/quantization")
+
+
+class WeightsCache:
+    """The weights of one model on one rank.
+
+    Args:
+        store: where they are.
+        key: by what they are found; whatever they depend on is in it.
+
+    Attributes:
+        min_bytes: fewer are laid out in no time, and not kept.
+    """
+
+    min_bytes: ClassVar[int] = 16 * 2**20
+
+    def __init__(self, store: WeightsStore, key: str) -> None:
+        self._store = store
+        self._key = key
+
+    @classmethod
+    def of(cls, config: EngineConfig, build: BuildContext, model: nn.Module) -> WeightsCache | None:
+        """None where weights aren't kept: it is switched off, or model or kernels don't say that they can be."""
+        setting = config.load.weights_cache
+        forms = build.binder.prepared_forms()
+        if setting == _OFF or not forms or not config.fingerprint or build.device.type != "cpu":
+            return None
+        if not getattr(model, "can_be_restored", False):
+            return None
+        folder = env.cache_dir() / "weights" if setting == _AUTO else Path(setting).expanduser()
+        return cls(WeightsStore(folder, config.load.weights_cache_bytes), _key(config, build, forms))
+
+    def restore(self, model: nn.Module) -> Sequence[str] | None:
+        """Give a model the weights that an earlier start kept.
+
+        Returns:
+            remarks of that start; None: there are none, and the model is as it was.
+        """
+        begin_s = time.perf_counter()
+        kept = self._store.find(self._key)
+        if kept is None:
+            return None
+        try:
+            restore(model, kept)
+        except ModelFormatError as error:
+            _log.warning("weights cache: %s isn't used: %s", self._store.path(self._key), error)
+            return None
+        took_s = time.perf_counter() - begin_s
+        size = kept.num_bytes // 2**20
+        _log.info("weights: %d MiB from %s in %.2f s", size, self._store.path(self._key), took_s)
+        remarks: Sequence[str] = kept.about["remarks"]
+        return remarks
+
+    def keep(self, model: nn.Module, build: BuildContext, remarks: Iterable[str]) -> threading.Thread | None:
+        """Keep a model's weights; the start goes on meanwhile.
+
+        Returns:
+            what does it; None where they can't be kept.
+        """
+        unknown = build.binder.preparers_without_form()
+        if unknown:
+            _log.debug("weights cache: not kept, since %s doesn't name the form of its weights", ", ".join(unknown))
+            return None
+        try:
+            about, tensors = snapshot(model)
+        except NotKeptError as error:
+            _log.debug("weights cache: not kept, since %s", error)
+            return None
+        if sum(tensor.nbytes for tensor in tensors) < self.min_bytes:
+            return None
+        about["remarks"] = list(remarks)
+        work = (self._key, about, tensors)
+        thread = threading.Thread(target=self._store.keep, args=work, name="weights-cache", daemon=True)
+        thread.start()
+        return thread
+
+
+def _key(config: EngineConfig, build: BuildContext, forms: Sequence[str]) -> str:
+    parts: dict[str, Any] = {
+        "fingerprint": config.fingerprint,
+        "makers": _stamps(),
+        "forms": forms,
+        "torch": torch.__version__,
+        "batch_invariant": build.batch_invariant,
+        "tensor": (build.tp.rank, build.tp.size),
+        "stage": (build.stage.rank, build.stage.size),
+        "files": [_changed(Path(path)) for path in config.model_info.files.weights],
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:40]
+
+
+def _stamps() -> str:
+    root = Path(corefw.__file__).parent
+    digest = hashlib.sha256()
+    for folder in _MAKERS:
+        for path in sorted((root / folder).rglob("*.py")):
+            digest.update(f"{path.relative_to(root)} {_changed(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _changed(path: Path) -> list[int]:
+    try:
+        stat = path.stat()
+    except OSError:
+        return []
+    return [stat.st_size, stat.st_mtime_ns]

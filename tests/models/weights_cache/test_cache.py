@@ -1,0 +1,115 @@
+"""Models that get their weights from an earlier start."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from corefw.builtins.ops.torch_ops import TorchOps
+from corefw.config.engine_config import EngineConfig
+from corefw.interfaces.op_provider import OpRequest
+from corefw.models.build import build_model, make_build_context, make_model
+from corefw.models.layers.context import BuildContext
+from corefw.models.weights_cache.cache import WeightsCache
+from corefw.plugin_system.manager import PluginManager
+from corefw.testing.paged_loop import PagedLoop
+from corefw.testing.registration import installed_as
+from tests.runtime.engines import tiny_config
+
+CPU = torch.device("cpu")
+
+
+class Columns(TorchOps):
+    """Lays weights out by columns, and counts how often."""
+
+    name: ClassVar[str] = "columns"
+    rank: ClassVar[int] = 99
+    form: ClassVar[str | None] = "columns 1"
+    num_prepared: ClassVar[int] = 0
+
+    def supports(self, request: OpRequest) -> str | None:
+        return None if request.op == "linear" else "only products"
+
+    def kernel(self, request: OpRequest) -> Callable[..., Any]:
+        return lambda input, weight, bias: input @ weight if bias is None else input @ weight + bias
+
+    def prepare_weight(self, request: OpRequest, weight: torch.Tensor) -> torch.Tensor:
+        type(self).num_prepared += 1
+        return weight.t().contiguous()
+
+    def prepared_form(self) -> str | None:
+        return self.form
+
+
+class Small(WeightsCache):
+    min_bytes: ClassVar[int] = 0
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> EngineConfig:
+    return tiny_config(tmp_path, PluginManager.discover(""), weights_cache=str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def plugins() -> Any:
+    with installed_as("op_providers", "columns", Columns):
+        yield PluginManager.discover("columns")
+
+
+def _kept(config: EngineConfig, plugins: PluginManager) -> tuple[torch.nn.Module, BuildContext]:
+    """A model from its files, whose weights are kept."""
+    build, _ = make_build_context(config, CPU, plugins)
+    model = build_model(config, build, plugins)
+    cache = Small.of(config, build, model)
+    assert cache is not None
+    thread = cache.keep(model, build, ["mind this"])
+    assert thread is not None
+    thread.join()
+    return model, build
+
+
+def _restored(config: EngineConfig, plugins: PluginManager) -> tuple[torch.nn.Module, BuildContext] | None:
+    build, _ = make_build_context(config, CPU, plugins)
+    model = make_model(config, build, plugins).eval()
+    cache = Small.of(config, build, model)
+    if cache is None or cache.restore(model) != ["mind this"]:
+        return None
+    return model, build
+
+
+def test_a_restored_model_computes_the_same_and_prepares_nothing(config: EngineConfig, plugins: PluginManager) -> None:
+    loaded = PagedLoop(*_kept(config, plugins)).step({0: [1, 2, 3]})[0]
+    before = Columns.num_prepared
+    found = _restored(config, plugins)
+    assert found is not None
+    assert Columns.num_prepared == before
+    assert torch.equal(PagedLoop(*found).step({0: [1, 2, 3]})[0], loaded)
+
+
+def test_weights_of_another_form_model_or_file_arent_found(
+    config: EngineConfig, plugins: PluginManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _kept(config, plugins)
+    assert _restored(dataclasses.replace(config, fingerprint="another"), plugins) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(Columns, "form", "columns 2")
+        assert _restored(config, plugins) is None
+    Path(config.model_info.files.weights[0]).touch()
+    assert _restored(config, plugins) is None
+
+
+def test_nothing_is_kept_where_it_is_off_or_the_form_unknown(
+    config: EngineConfig, plugins: PluginManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, _ = make_build_context(config, CPU, plugins)
+    model = make_model(config, build, plugins)
+    off = dataclasses.replace(config, load=dataclasses.replace(config.load, weights_cache="off"))
+    assert WeightsCache.of(config, build, model) is not None
+    assert WeightsCache.of(off, build, model) is None
+    monkeypatch.setattr(Columns, "form", None)
+    assert WeightsCache.of(config, build, model) is None

@@ -3,19 +3,31 @@
 
 namespace CK_NS {
 
+static const int64_t MANY_ROWS = 64, ROWS_A_TASK = 512, PANELS_A_TASK = 8;
+
 // Panels that a task takes: few enough that no thread waits long for the last one.
 static int64_t panels_a_task(const Product& product) {
     int64_t threads = ck_num_threads(), panels = product.panels();
     if (threads == 1 || panels * product.blocks * product.rows < 256) return panels;
+    if (product.rows >= MANY_ROWS) {
+        int64_t tasks = (panels + PANELS_A_TASK - 1) / PANELS_A_TASK;
+        tasks = (tasks + threads - 1) / threads * threads;
+        return ((panels + tasks - 1) / tasks + 1) / 2 * 2;
+    }
     int64_t share = panels / (threads * 4) / 4 * 4;
     return share < 4 ? 4 : share > 64 ? 64 : share;
 }
 
 static void multiply(const Product& product) {
-    int64_t panels = product.panels(), share = panels_a_task(product);
-    parallel(int((panels + share - 1) / share), [&](int task) {
-        int64_t begin = task * share, end = begin + share < panels ? begin + share : panels;
-        range(product, begin, end);
+    int64_t panels = product.panels(), share = panels_a_task(product), columns = (panels + share - 1) / share;
+    int64_t bands = (product.rows + ROWS_A_TASK - 1) / ROWS_A_TASK;
+    parallel(int(columns * bands), [&](int task) {
+        int64_t row = task / columns * ROWS_A_TASK, begin = task % columns * share;
+        Product part = product;
+        part.rows = product.rows - row < ROWS_A_TASK ? product.rows - row : ROWS_A_TASK;
+        part.input += row * product.input_stride;
+        part.out += row * product.out_stride;
+        range(part, begin, begin + share < panels ? begin + share : panels);
     });
 }
 

@@ -138,35 +138,76 @@ static void finish_tile(const Product& product, int64_t row, int rows, int64_t p
     for (int r = 0; r < rows; ++r) finish(product, row + r, panel, sums + r * PANEL);
 }
 
-// Up to 32 rows by two panels.
-static void tile_square(const Product& product, int64_t row, int upper, int lower, int64_t panel) {
+// Two panels side by side leave in whole cache lines: halves of many rows would push each other out in between.
+static void finish_tiles(const Product& product, int64_t row, int rows, int64_t panel, const float* left, const float* right) {
+    int64_t at = panel * PANEL;
+    if (product.outputs - at < 2 * PANEL) {
+        finish_tile(product, row, rows, panel, left);
+        finish_tile(product, row, rows, panel + 1, right);
+        return;
+    }
+    V low = product.bias ? load(product.bias + at) : zero(), high = product.bias ? load(product.bias + at + PANEL) : zero();
+    bf16* out = product.out + row * product.out_stride + at;
+    for (int r = 0; r < rows; ++r, out += product.out_stride)
+        _mm512_storeu_si512(
+            out, (__m512i)_mm512_cvtne2ps_pbh(add(load(right + r * PANEL), high), add(load(left + r * PANEL), low)));
+}
+
+// Up to 32 rows by two panels, over blocks of inputs from ``begin`` on and before ``end``, added to the sums of those
+// before. Weights pass through the inner cache without pushing out the rows, which the next panels need again.
+static void tile_square(
+    const Product& product, int64_t row, int64_t panel, int64_t begin, int64_t end, float (*sums)[256]) {
     const bf16 *left = product.panel(panel), *right = product.panel(panel + 1);
     const bf16* top = product.input + row * product.input_stride;
     const bf16* bottom = top + 16 * product.input_stride;
     int64_t stride = product.input_stride * 2;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int64_t block = 0; block < product.blocks; ++block) {
-        _tile_loadd(6, left + block * BLOCK_ELEMENTS, 64);
+    if (begin == 0) {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    } else {
+        _tile_loadd(0, sums[0], 64);
+        _tile_loadd(1, sums[1], 64);
+        _tile_loadd(2, sums[2], 64);
+        _tile_loadd(3, sums[3], 64);
+    }
+    for (int64_t block = begin; block < end; ++block) {
+        _tile_stream_loadd(6, left + block * BLOCK_ELEMENTS, 64);
         _tile_loadd(4, top + block * BLOCK, stride);
-        _tile_loadd(7, right + block * BLOCK_ELEMENTS, 64);
+        _tile_stream_loadd(7, right + block * BLOCK_ELEMENTS, 64);
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
         _tile_loadd(5, bottom + block * BLOCK, stride);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
-    alignas(64) float sums[4][256];
     _tile_stored(0, sums[0], 64);
     _tile_stored(1, sums[1], 64);
     _tile_stored(2, sums[2], 64);
     _tile_stored(3, sums[3], 64);
-    finish_tile(product, row, upper, panel, sums[0]);
-    finish_tile(product, row, upper, panel + 1, sums[1]);
-    finish_tile(product, row + 16, lower, panel, sums[2]);
-    finish_tile(product, row + 16, lower, panel + 1, sums[3]);
+}
+
+// What fits into the inner cache together: so many blocks of 32 rows, of two panels, and the sums of so many panels.
+static const int64_t BLOCKS_AT_ONCE = 10, PANELS_AT_ONCE = 8;
+
+// Up to 32 rows by an even number of panels.
+static void tile_band(const Product& product, int64_t row, int upper, int lower, int64_t begin, int64_t end) {
+    alignas(64) float sums[PANELS_AT_ONCE / 2][4][256];
+    // A single band reads each panel once, and best from start to end.
+    int64_t parts = product.rows <= 32 ? 1 : (product.blocks + BLOCKS_AT_ONCE - 1) / BLOCKS_AT_ONCE;
+    for (; begin < end; begin += PANELS_AT_ONCE) {
+        int64_t stop = begin + PANELS_AT_ONCE < end ? begin + PANELS_AT_ONCE : end;
+        for (int64_t part = 0; part < parts; ++part)
+            for (int64_t panel = begin; panel < stop; panel += 2) {
+                float(*square)[256] = sums[(panel - begin) / 2];
+                tile_square(
+                    product, row, panel, product.blocks * part / parts, product.blocks * (part + 1) / parts, square);
+                if (part < parts - 1) continue;
+                finish_tiles(product, row, upper, panel, square[0], square[1]);
+                finish_tiles(product, row + 16, lower, panel, square[2], square[3]);
+            }
+    }
 }
 
 // Up to 16 rows by up to four panels.
@@ -216,26 +257,23 @@ static void tile_range_few(const Product& product, int64_t begin, int64_t end) {
 }
 
 static void tile_range_many(const Product& product, int64_t begin, int64_t end) {
-    int64_t whole = product.rows / 32 * 32;
+    int64_t whole = product.rows / 32 * 32, even = begin + (end - begin) / 2 * 2;
     int rest = int(product.rows - whole), upper = rest < 16 ? rest : 16, lower = rest - upper;
     if (whole) configure(16, 16);
     for (int64_t row = 0; row < whole; row += 32) {
-        int64_t panel = begin;
-        for (; panel + 2 <= end; panel += 2) tile_square(product, row, 16, 16, panel);
-        if (panel < end) {
-            tile_line<1>(product, row, 16, panel);
-            tile_line<1>(product, row + 16, 16, panel);
+        tile_band(product, row, 16, 16, begin, even);
+        if (even < end) {
+            tile_line<1>(product, row, 16, even);
+            tile_line<1>(product, row + 16, 16, even);
         }
     }
     if (rest) {
         configure(upper, lower);
-        int64_t panel = begin;
-        if (lower)
-            for (; panel + 2 <= end; panel += 2) tile_square(product, whole, upper, lower, panel);
-        for (; panel < end; ++panel) tile_line<1>(product, whole, upper, panel);
-        if (lower && (end - begin) % 2) {
+        if (lower) tile_band(product, whole, upper, lower, begin, even);
+        for (int64_t panel = lower ? even : begin; panel < end; ++panel) tile_line<1>(product, whole, upper, panel);
+        if (lower && even < end) {
             configure(lower, lower);
-            tile_line<1>(product, whole + 16, lower, end - 1);
+            tile_line<1>(product, whole + 16, lower, even);
         }
     }
     _tile_release();

@@ -60,8 +60,8 @@ struct TileMemory {
     alignas(64) bf16 query[MAX_TILE_ROWS / 16][MAX_TILE_HEAD / 32][16 * 32];  // [D pairs, rows] of pairs
     alignas(64) bf16 values[MAX_TILE_HEAD / 16][KEYS / 32][16 * 32];          // [D, keys]
     alignas(64) float total[MAX_TILE_ROWS / 16][MAX_TILE_HEAD][16];
-    alignas(64) float scores[KEYS][16];
-    alignas(64) bf16 weights[KEYS / 32][16 * 32];  // [key pairs, rows] of pairs
+    alignas(64) float scores[2][KEYS][16];            // of two groups of rows
+    alignas(64) bf16 weights[2][KEYS / 32][16 * 32];  // [key pairs, rows] of pairs
     alignas(64) bf16 copied_keys[KEYS * MAX_TILE_HEAD];
     TileRows rows[MAX_TILE_ROWS / 16];
 };
@@ -165,42 +165,81 @@ static void tile_scores(
     }
 }
 
+// The same for two groups at once: keys are read half as often, and no sum waits for itself.
+static void tile_scores_of_two(
+    float (*scores)[KEYS][16], const bf16 (*first)[16 * 32], const bf16 (*second)[16 * 32], const KeyTiles& keys,
+    int begin, int end, int64_t head_size) {
+    int last = (end + 15) / 16 - 1;
+    for (int tile = begin / 16; tile <= last; tile += 2) {
+        int next = tile < last ? tile + 1 : tile;
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+        for (int64_t i = 0; i < head_size; i += 32) {
+            _tile_loadd(4, keys.at[tile] + 2 * i, keys.stride);
+            _tile_loadd(6, first[i / 32], 64);
+            _tile_loadd(5, keys.at[next] + 2 * i, keys.stride);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(1, 5, 6);
+            _tile_loadd(7, second[i / 32], 64);
+            _tile_dpbf16ps(2, 4, 7);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+        _tile_stored(0, scores[0][tile * 16], 64);
+        _tile_stored(1, scores[0][next * 16], 64);
+        _tile_stored(2, scores[1][tile * 16], 64);
+        _tile_stored(3, scores[1][next * 16], 64);
+    }
+}
+
 // Hides what rows don't see, scales, and returns the highest of each row.
-static V prepare_scores(TileMemory& memory, const TileRows& rows, const Chunk& chunk, const Layer& layer, int begin, int end) {
+static V prepare_scores(
+    float (*scores)[16], const TileRows& rows, const Chunk& chunk, const Layer& layer, int begin, int end) {
     __m512i first = _mm512_load_si512(rows.first_key), last = _mm512_load_si512(rows.last_key);
     V top = broadcast(LOWEST);
     for (int key = begin; key < end; ++key) {
-        V score = _mm512_load_ps(memory.scores[key]);
+        V score = _mm512_load_ps(scores[key]);
         if (layer.kv_kind == INT8) score = mul(score, broadcast(chunk.key_scale[key]));
         score = scaled(score, layer.scale, layer.soft_cap);
         __m512i at = _mm512_set1_epi32(int(chunk.first) + key);
         __mmask16 seen = _mm512_cmpgt_epi32_mask(last, at) & _mm512_cmple_epi32_mask(first, at);
         score = _mm512_mask_blend_ps(seen, broadcast(-__builtin_inff()), score);
-        _mm512_store_ps(memory.scores[key], score);
+        _mm512_store_ps(scores[key], score);
         top = vmax(top, score);
     }
     return top;
 }
 
-static V highest_score(const TileMemory& memory, int begin, int end) {
+static V highest_score(const float (*scores)[16], int begin, int end) {
     V a = broadcast(LOWEST), b = a, c = a, d = a;
     for (int key = begin; key < end; key += 4) {
-        a = vmax(a, _mm512_load_ps(memory.scores[key]));
-        b = vmax(b, _mm512_load_ps(memory.scores[key + 1]));
-        c = vmax(c, _mm512_load_ps(memory.scores[key + 2]));
-        d = vmax(d, _mm512_load_ps(memory.scores[key + 3]));
+        a = vmax(a, _mm512_load_ps(scores[key]));
+        b = vmax(b, _mm512_load_ps(scores[key + 1]));
+        c = vmax(c, _mm512_load_ps(scores[key + 2]));
+        d = vmax(d, _mm512_load_ps(scores[key + 3]));
     }
     return vmax(vmax(a, b), vmax(c, d));
 }
 
+// 2^x to one part in ten thousand, of which bfloat16 keeps less; exactly 0 far below, minus infinity included.
+static inline V rough_power_of_two(V x) {
+    V part = _mm512_reduce_ps(x, 0x9);  // x minus the whole number below it, by which the last instruction scales
+    V p = fma(broadcast(7.802452147e-2f), part, broadcast(2.260671854e-1f));
+    p = fma(p, part, broadcast(6.958335042e-1f));
+    return _mm512_scalef_ps(fma(p, part, broadcast(9.999251962e-1f)), x);
+}
+
 // Scores, times ``scale``, become weights; returns their sums.
-static V tile_weights(TileMemory& memory, const Chunk& chunk, V highest, float scale, bool scaled_values, int begin, int end) {
+static V tile_weights(
+    bf16 (*weights)[16 * 32], const float (*scores)[16], const Chunk& chunk, V highest, float scale, bool scaled_values,
+    int begin, int end) {
     const __m512i pairs = _mm512_set_epi16(
         31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     V factor = broadcast(scale), lowered = sub(zero(), highest), left = zero(), right = zero();
     for (int key = begin; key < end; key += 2) {
-        V even = power_of_two<4>(fma(_mm512_load_ps(memory.scores[key]), factor, lowered));
-        V odd = power_of_two<4>(fma(_mm512_load_ps(memory.scores[key + 1]), factor, lowered));
+        V even = rough_power_of_two(fma(_mm512_load_ps(scores[key]), factor, lowered));
+        V odd = rough_power_of_two(fma(_mm512_load_ps(scores[key + 1]), factor, lowered));
         left = add(left, even);
         right = add(right, odd);
         if (scaled_values) {
@@ -208,36 +247,34 @@ static V tile_weights(TileMemory& memory, const Chunk& chunk, V highest, float s
             odd = mul(odd, broadcast(chunk.value_scale[key + 1]));
         }
         __m512i both = (__m512i)_mm512_cvtne2ps_pbh(odd, even);
-        _mm512_store_si512(memory.weights[key / 32] + key % 32 * 16, _mm512_permutexvar_epi16(pairs, both));
+        _mm512_store_si512(weights[key / 32] + key % 32 * 16, _mm512_permutexvar_epi16(pairs, both));
     }
     return add(left, right);
 }
 
-// Adds Vᵀ · weights to the group's totals, for the parts of 32 keys from ``begin`` on and before ``end``.
+// Adds Vᵀ · weights to the totals of two groups, for the parts of 32 keys from ``begin`` on and before ``end``.
 static void tile_mix(TileMemory& memory, int group, int begin, int end, int64_t head_size) {
-    int first = begin / 32, stop = end / 32;
-#define CK_MIX_PART(part, weights)                                     \
-    if (first <= part && part < stop) {                                \
-        _tile_loadd(2, memory.values[i / 16][part], 64);               \
-        _tile_loadd(3, memory.values[i / 16 + 1][part], 64);           \
-        _tile_dpbf16ps(0, 2, weights);                                 \
-        _tile_dpbf16ps(1, 3, weights);                                 \
-    }
-    _tile_loadd(4, memory.weights[0], 64);
-    _tile_loadd(5, memory.weights[1], 64);
-    _tile_loadd(6, memory.weights[2], 64);
-    _tile_loadd(7, memory.weights[3], 64);
     for (int64_t i = 0; i < head_size; i += 32) {
-        _tile_loadd(0, memory.total[group][i], 64);
-        _tile_loadd(1, memory.total[group][i + 16], 64);
-        CK_MIX_PART(0, 4)
-        CK_MIX_PART(1, 5)
-        CK_MIX_PART(2, 6)
-        CK_MIX_PART(3, 7)
-        _tile_stored(0, memory.total[group][i], 64);
-        _tile_stored(1, memory.total[group][i + 16], 64);
+        float(*first)[16] = memory.total[group] + i, (*second)[16] = memory.total[group + 1] + i;
+        _tile_loadd(0, first[0], 64);
+        _tile_loadd(1, first[16], 64);
+        _tile_loadd(2, second[0], 64);
+        _tile_loadd(3, second[16], 64);
+        for (int part = begin / 32; part < end / 32; ++part) {
+            _tile_loadd(4, memory.values[i / 16][part], 64);
+            _tile_loadd(6, memory.weights[0][part], 64);
+            _tile_loadd(5, memory.values[i / 16 + 1][part], 64);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(1, 5, 6);
+            _tile_loadd(7, memory.weights[1][part], 64);
+            _tile_dpbf16ps(2, 4, 7);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+        _tile_stored(0, first[0], 64);
+        _tile_stored(1, first[16], 64);
+        _tile_stored(2, second[0], 64);
+        _tile_stored(3, second[16], 64);
     }
-#undef CK_MIX_PART
 }
 
 static void keep_share(TileMemory& memory, int group, V share, int64_t head_size) {
@@ -246,26 +283,35 @@ static void keep_share(TileMemory& memory, int group, V share, int64_t head_size
         _mm512_store_ps(memory.total[group][i], mul(_mm512_load_ps(memory.total[group][i]), share));
 }
 
-// One group of rows meets one chunk.
-static void attend_group(TileMemory& memory, int group, const KeyTiles& keys, const Chunk& chunk, const Layer& layer) {
+// Scores of one group become weights, and its totals lose the share that later keys take.
+static void weigh_group(
+    TileMemory& memory, int group, int place, const Chunk& chunk, const Layer& layer, int begin, int end) {
     TileRows& rows = memory.rows[group];
-    int64_t from = rows.least_first > chunk.begin ? rows.least_first : chunk.begin;
-    int64_t to = rows.most_last < chunk.end ? rows.most_last : chunk.end;
-    if (from >= to) return;
-    int begin = int(from - chunk.first) / 32 * 32, end = int(to - chunk.first + 31) / 32 * 32;
-    tile_scores(
-        memory.scores, memory.query[group], keys, int(from - chunk.first), int(to - chunk.first), layer.head_size);
     bool all_seen = rows.most_first <= chunk.first + begin && rows.least_last >= chunk.first + end;
     bool plain = all_seen && layer.kv_kind == BFLOAT16 && layer.soft_cap == 0.0f;
     float scale = plain ? layer.scale * LOG2_E : 1.0f;
-    V top = plain ? mul(highest_score(memory, begin, end), broadcast(scale))
-                  : prepare_scores(memory, rows, chunk, layer, begin, end);
+    float(*scores)[16] = memory.scores[place];
+    V top = plain ? mul(highest_score(scores, begin, end), broadcast(scale))
+                  : prepare_scores(scores, rows, chunk, layer, begin, end);
     V before = _mm512_load_ps(rows.highest), highest = vmax(before, top);
     V share = power_of_two<6>(sub(before, highest));
-    V sum = tile_weights(memory, chunk, highest, scale, layer.kv_kind == INT8, begin, end);
+    V sum = tile_weights(memory.weights[place], scores, chunk, highest, scale, layer.kv_kind == INT8, begin, end);
     _mm512_store_ps(rows.highest, highest);
     _mm512_store_ps(rows.sum, fma(_mm512_load_ps(rows.sum), share, sum));
     keep_share(memory, group, share, layer.head_size);
+}
+
+// Two groups of rows meet one chunk.
+static void attend_groups(TileMemory& memory, int group, const KeyTiles& keys, const Chunk& chunk, const Layer& layer) {
+    const TileRows &first = memory.rows[group], &second = memory.rows[group + 1];
+    int64_t from = first.least_first > chunk.begin ? first.least_first : chunk.begin;
+    int64_t to = second.most_last < chunk.end ? second.most_last : chunk.end;
+    if (from >= to) return;
+    int begin = int(from - chunk.first) / 32 * 32, end = int(to - chunk.first + 31) / 32 * 32;
+    tile_scores_of_two(
+        memory.scores, memory.query[group], memory.query[group + 1], keys, int(from - chunk.first),
+        int(to - chunk.first), layer.head_size);
+    for (int place = 0; place < 2; ++place) weigh_group(memory, group + place, place, chunk, layer, begin, end);
     tile_mix(memory, group, begin, end, layer.head_size);
 }
 
@@ -307,7 +353,7 @@ static bool tiles_serve(const Layer& layer) {
 // Rows of one request over all keys that they see, into ``out``; at most MAX_TILE_ROWS of them.
 static void attend_by_tiles(const Layer& layer, const Rows& rows) {
     TileMemory memory;
-    int groups = int((rows.end - rows.begin + 15) / 16);
+    int groups = int((rows.end - rows.begin + 31) / 32 * 2);
     for (int group = 0; group < groups; ++group) {
         const bf16* query[16];
         int64_t positions[16];
@@ -330,7 +376,7 @@ static void attend_by_tiles(const Layer& layer, const Rows& rows) {
         locate(chunk, layer, rows.request, rows.kv_head);
         KeyTiles keys = lay_out_keys(memory.copied_keys, chunk, layer);
         lay_out_values(memory, chunk, layer);
-        for (int group = 0; group < groups; ++group) attend_group(memory, group, keys, chunk, layer);
+        for (int group = 0; group < groups; group += 2) attend_groups(memory, group, keys, chunk, layer);
     }
     _tile_release();
     for (int group = 0; group < groups; ++group) {

@@ -18,6 +18,7 @@ from corefw.engine.engine_processes import EngineProcesses, core_launcher, wante
 from corefw.engine.restart_policy import RestartPolicy
 from corefw.errors import ConfigError
 from corefw.observability.logging import configure_logging, get_logger
+from corefw.observability.stage_times import StageTimes
 from corefw.server.api_keys import accepted_keys
 from corefw.server.listener import Listener, listen_on
 
@@ -60,7 +61,7 @@ def run(namespace: argparse.Namespace) -> int:
 
 
 def _serve(namespace: argparse.Namespace) -> int:
-    started_s = time.time()
+    started_s, times = time.time(), StageTimes.of_process("beginning")
     args = UserArgs.from_namespace(namespace)
     server_config = ServerConfig(**args.section("server"))
     level = server_config.log_level or env.log_level()
@@ -73,18 +74,22 @@ def _serve(namespace: argparse.Namespace) -> int:
     try:
         engines = EngineProcesses.spawn(wanted_engines(args))
         try:
+            times.enter("importing")
             from corefw.frontend.prepare import discover_plugins, prepare
             from corefw.frontend.sampling_defaults import SamplingDefaults
             from corefw.server.observation import make_tracing
 
+            times.enter("finding plugins")
             plugins = discover_plugins(args)
             _check_endpoints(plugins, server_config)
             tracing = make_tracing(server_config)
+            times.enter("reading the model's configuration and tokenizer")
             prepared = prepare(args, plugins)
             SamplingDefaults.of_model(prepared.config.model, prepared.config.model_info)
+            times.enter("importing the server")
             launcher = core_launcher(prepared.config, plugins)
             engines.configure(prepared.config, launcher, log_level=level, log_format=server_config.log_format)
-            return _run(engines, prepared, server_config, listener, started_s, tracing)
+            return _run(engines, prepared, server_config, listener, started_s, tracing, times)
         finally:
             engines.close()
     finally:
@@ -131,6 +136,7 @@ def _run(
     listener: Listener,
     started_s: float,
     tracing: Tracing | None,
+    times: StageTimes,
 ) -> int:
     import uvloop
 
@@ -141,8 +147,10 @@ def _run(
     _log_decisions(config.decisions)
 
     async def main() -> int:
+        times.enter("waiting for the engine")
         policy = RestartPolicy(max_restarts=server_config.max_engine_restarts if server_config.restart_engine else 0)
         client = await engines.connect(lambda stage: logger.debug("core: %s", stage), policy)
+        logger.info("engine is there after %s", times)
         if server_config.api_server_count > 1:
             _log_decisions(client.plan.decisions)
             await _run_several(client, config, server_config, listener, started_s)

@@ -22,6 +22,7 @@ from corefw.engine.step_board import StepBoard
 from corefw.errors import CorefwError
 from corefw.messages.control_channel import follow_search_path
 from corefw.observability.logging import configure_logging, get_logger
+from corefw.observability.stage_times import StageTimes
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
@@ -46,9 +47,11 @@ def run_core(stream: socket.socket, guard: ParentGuard, wait_for_imports: Callab
     Returns:
         The process's exit status: 0 after a stop, 1 when the start failed or the core crashed.
     """
+    times = StageTimes.of_process("beginning")
     board = StepBoard(board_fd)
     board.start_beating()
     control = ControlChannel(stream)
+    times.enter("waiting for the configuration")
     message = control.receive()
     if not isinstance(message, Configure):
         return 1
@@ -61,7 +64,7 @@ def run_core(stream: socket.socket, guard: ParentGuard, wait_for_imports: Callab
     guard.directory = addresses.directory
     sockets = CoreSockets(addresses.requests, addresses.outputs, addresses.key)
     try:
-        core = _build(message, control, wait_for_imports)
+        core = _build(message, control, wait_for_imports, times)
     except Exception as error:  # whatever it is, the parent has to say it
         control.send(StartFailed.from_exception(error))
         sockets.close()
@@ -77,30 +80,36 @@ def _name(config: EngineConfig) -> str:
     return "core" if rank is None else f"core {rank}"
 
 
-def _build(message: Configure, control: ControlChannel, wait_for_imports: Callable[[], None]) -> EngineCore:
-    control.send(Progress(stage="importing"))
+def _build(
+    message: Configure, control: ControlChannel, wait_for_imports: Callable[[], None], times: StageTimes
+) -> EngineCore:
+    stages = _Stages(control, times)
+    stages.enter("importing")
     wait_for_imports()
     from corefw.engine.core import EngineCore  # scheduler and KV cache aren't needed to connect
     from corefw.plugin_system.manager import PluginManager
 
-    stages = _Stages(control)
     plugins = PluginManager.from_resolved(message.config.plugins.resolved, message.config.plugins.plugin_policy)
     plugins.watching = stages.watching
     try:
-        return EngineCore(message.config, plugins, stages.enter)
+        core = EngineCore(message.config, plugins, stages.enter)
     finally:
         plugins.watching = nullcontext
+    _log.info("started in %s", times)
+    return core
 
 
 class _Stages:
     """Tells the parent what the core is about to do, so that it knows when the core dies of that."""
 
-    def __init__(self, control: ControlChannel) -> None:
+    def __init__(self, control: ControlChannel, times: StageTimes) -> None:
         self._control = control
-        self._stage = "importing"
+        self._times = times
+        self._stage = ""
 
     def enter(self, stage: str) -> None:
         self._stage = stage
+        self._times.enter(stage)
         self._tell(stage)
 
     @contextmanager

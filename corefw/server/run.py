@@ -180,7 +180,8 @@ class HttpServer(uvicorn.Server):
         except SystemExit:  # uvicorn's answer to an app that can't start
             raise self._app.state.start_error or EngineError("the server can't start; the log says why") from None
         url = self._listener.url
-        logger.info("serving %s on %s", ", ".join(self._state.model_names), url)
+        took_s = time.time() - self._state.started_s
+        logger.info("serving %s on %s after %.2f s", ", ".join(self._state.model_names), url, took_s)
         if self._parent is None:
             announce(url)
         else:

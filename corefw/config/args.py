@@ -26,6 +26,7 @@ from corefw.config.engine_config import (
     SchedulerConfig,
     ServerConfig,
 )
+from corefw.config.mapping_text import mapping_text
 from corefw.config.plugin_settings import PluginSetting, setting_key, settings_by_plugin
 from corefw.errors import ConfigError
 
@@ -92,7 +93,7 @@ class UserArgs:
                 near = difflib.get_close_matches(key, homes, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise ConfigError(f"unknown setting {key[:60]!r}{hint}")
-            values[f"{homes[key]}.{key}"] = tuple(value) if isinstance(value, list) else value
+            values[f"{homes[key]}.{key}"] = _from_python(key, value)
         return cls(values)
 
     def keywords(self) -> dict[str, Any]:
@@ -153,6 +154,8 @@ def check_setting(key: str, value: Any, label: str) -> Any:
     owner = SECTIONS[section]
     item = next(item for item in dataclasses.fields(owner) if item.name == name)
     hint = _plain_type(typing.get_type_hints(owner)[name])
+    if isinstance(value, Mapping) and item.metadata.get("mapping"):
+        value = mapping_text(value, label)
     if typing.get_origin(hint) is tuple and isinstance(value, str):
         value = (value,)
     elif isinstance(value, tuple) and typing.get_origin(hint) is not tuple:
@@ -166,6 +169,12 @@ def check_setting(key: str, value: Any, label: str) -> Any:
         value = _word(item.metadata["choices"], value)
     check_option(owner, name, value, label)
     return value
+
+
+def _from_python(key: str, value: object) -> object:
+    if isinstance(value, Mapping) and any(item.name == key and item.metadata.get("mapping") for _, item in _options()):
+        return mapping_text(value, key)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _plugin_values(config: Mapping[str, Mapping[str, object]]) -> dict[str, object]:

@@ -60,8 +60,16 @@ class ModelConfig(Section):
     dtype: str = option("auto", "arithmetic of the weights and activations", choices=DTYPES)
     quantization: str | None = option(
         None,
-        "quantization method by name (gguf: the file's own blocks), or none for plain weights; default: what the files "
-        "are made for, where --dtype is auto and kernels compute it",
+        "what weights are rounded to while they are loaded (int8_per_channel, int8_dynamic, int4_per_group …; online: "
+        "what --quantization-config says), a quantization method by name (gguf: the file's own blocks), or none for "
+        "plain weights; default: what the files are made for, where --dtype is auto and kernels compute it",
+    )
+    quantization_config: str | None = option(
+        None,
+        "what is rounded to what, over the shorthand of --quantization: a JSON object with linear, moe, lm_head, "
+        "targets and ignore, or the path of a JSON or YAML file with one",
+        free_text=True,
+        mapping=True,
     )
     max_model_len: int | None = option(
         None, "longest context in tokens; default: what the model declares and memory holds", low=1, high=2**31

@@ -14,13 +14,14 @@ from corefw.errors import ConfigError
 if TYPE_CHECKING:
     import yaml
 
-__all__ = ["FileSetting", "read_settings"]
+__all__ = ["FileSetting", "plain_data", "read_settings"]
 
 _MAX_BYTES = 2**18
 _MAX_SHOWN = 80
 _MAX_PLACE = 400  # of a file and a key in it
 _MAX_PLUGIN_NODES = 10_000
 _MAX_PLUGIN_DEPTH = 20
+_TAKES_MAPPING = "-config"  # settings so named: what is JSON on a command line
 _ALLOWLIST = "allow"  # beside the plugins' sections; a plugin of that name has a mapping there
 
 _Scalar = str | int | float | bool
@@ -105,7 +106,9 @@ def _plugin_sections(root: yaml.MappingNode, shown: str) -> dict[str, FileSettin
         if not isinstance(node, yaml.MappingNode):
             raise ConfigError(f"{place}: {what} must be a mapping of the plugin's settings")
         for key, value, inner in _pairs(node, f"{shown}, line", what):
-            found[f"{what}.{key}"] = FileSetting(inner, key, _plain(value, f"{inner}: {what}.{key}", budget), plugin)
+            found[f"{what}.{key}"] = FileSetting(
+                inner, key, plain_data(value, f"{inner}: {what}.{key}", budget), plugin
+            )
     return found
 
 
@@ -123,28 +126,40 @@ def _pairs(root: yaml.MappingNode, before: str, what: str) -> Iterator[tuple[str
         yield key, value_node, place
 
 
-def _plain(node: yaml.Node, what: str, budget: Iterator[int], depth: int = 0) -> Any:
-    """Plain data of any shape, as long as it doesn't grow when it is built."""
+def plain_data(node: yaml.Node, what: str, budget: Iterator[int], depth: int = 0) -> Any:
+    """Plain data of any shape, as long as it doesn't grow when it is built.
+
+    Args:
+        node: a part of a document.
+        what: begins messages.
+        budget: counts down to how many more values there may be.
+        depth: of nesting so far.
+
+    Raises:
+        ConfigError: it is nested too deeply, has too many values, or one that isn't plain.
+    """
     import yaml
 
     if depth > _MAX_PLUGIN_DEPTH:  # an alias may stand for what it is in
         raise ConfigError(f"{what[:_MAX_PLACE]} is nested too deeply")
     if next(budget) <= 0:
-        raise ConfigError(f"{what}: plugins have more than {_MAX_PLUGIN_NODES} values")
+        raise ConfigError(f"{what}: there are more than {_MAX_PLUGIN_NODES} values")
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(item, what, budget, depth + 1) for item in node.value]
+        return [plain_data(item, what, budget, depth + 1) for item in node.value]
     if isinstance(node, yaml.MappingNode):
         return {
-            key: _plain(value, f"{what}.{key}", budget, depth + 1)
+            key: plain_data(value, f"{what}.{key}", budget, depth + 1)
             for key, value, _ in _pairs(node, f"{what}: line", what)
         }
     return _scalar(node, what)
 
 
-def _value(node: yaml.Node, what: str) -> _Scalar | tuple[_Scalar, ...]:
-    """A scalar, or a list of them: nothing that could grow when it is built."""
+def _value(node: yaml.Node, what: str) -> Any:
+    """A scalar, or a list of them: nothing that could grow when it is built. Of some settings, a mapping."""
     import yaml
 
+    if isinstance(node, yaml.MappingNode) and what.endswith(_TAKES_MAPPING):
+        return plain_data(node, what, itertools.count(_MAX_PLUGIN_NODES, -1))
     if isinstance(node, yaml.SequenceNode):
         return tuple(_scalar(item, what) for item in node.value)
     return _scalar(node, what)

@@ -56,7 +56,7 @@ def fingerprint_of(config: EngineConfig, additions: Iterable[tuple[str, str]] = 
         "architecture": info.architecture,
         "hf_config": info.hf_config,
         "dtype": config.dtype,
-        "quantization": config.quantization,
+        "quantization": _quantization(config),
         "kv_cache_dtype": config.cache.kv_cache_dtype,
         "platform": config.platform,
         "model_implementation": config.model_implementation,
@@ -66,6 +66,12 @@ def fingerprint_of(config: EngineConfig, additions: Iterable[tuple[str, str]] = 
         "additions": sorted(additions),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _quantization(config: EngineConfig) -> list[str | None] | None:
+    """The method, and what it was told where that isn't its name alone."""
+    method, asked = config.quantization, config.model.quantization
+    return method and [method, None if asked == method else asked, config.model.quantization_config]
 
 
 def _versions(plugins: Iterable[ResolvedPlugin]) -> list[tuple[str, str, str, str]]:

@@ -19,7 +19,9 @@ class KVTransferConfig(Section):
     """KV that comes from elsewhere or goes there."""
 
     kv_connector: str | None = option(None, "KV connector plugin by name: loads and stores KV blocks; default: none")
-    kv_connector_config: str | None = option(None, "the connector's own settings, as a JSON object", free_text=True)
+    kv_connector_config: str | None = option(
+        None, "the connector's own settings, as a JSON object", free_text=True, mapping=True
+    )
     kv_role: str = option("both", "what this engine does with KV: hand it over, take it, or both", choices=KV_ROLES)
     kv_load_failure_policy: str = option(
         "recompute",

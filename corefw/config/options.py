@@ -22,6 +22,7 @@ def option(
     free_text: bool = False,
     secret: bool = False,
     unique: bool = False,
+    mapping: bool = False,
 ) -> Any:
     """A dataclass field that is also a command-line flag.
 
@@ -36,6 +37,7 @@ def option(
         free_text: a text of any length and with any characters.
         secret: never shown in a message.
         unique: of a list: no text may be in it twice.
+        mapping: of a text: a JSON object, and Python and files of settings may have the mapping itself.
     """
     metadata = {
         "help": help_text,
@@ -47,6 +49,7 @@ def option(
         "free_text": free_text,
         "secret": secret,
         "unique": unique,
+        "mapping": mapping,
     }
     return field(default=default, metadata=metadata)
 

@@ -14,7 +14,7 @@ from corefw.config.fingerprint import fingerprint_of
 from corefw.config.model_info import ModelFiles, ModelInfo
 from corefw.engine.parallel_checks import check_communicator, check_fits_machine, check_fits_model
 from corefw.engine.plugin_proposals import apply_plugin_proposals, stands_for
-from corefw.engine.quantization_choice import choose_quantization
+from corefw.engine.quantization_choice import choose_quantization, read_quantization_config
 from corefw.engine.steps_ahead import choose_steps_ahead
 from corefw.errors import ConfigError, ModelSourceError
 from corefw.interfaces.hooks.configuration import corefw_fingerprint
@@ -68,7 +68,7 @@ def resolve_config(
     proposed = made_by_plugin(what, Sequence, platform.propose, info, args.explicit, interactive=interactive)
     sections, changes = _apply_proposals(args, proposed)
     changes += apply_plugin_proposals(args, sections, info, platform.name, plugins)
-    model = _section(ModelConfig, sections["model"])
+    model = read_quantization_config(_section(ModelConfig, sections["model"]))
     dtype, dtype_reason = _choose_dtype(model.dtype, info, platform, what)
     cache_dir = str(env.cache_dir() / "implementations")
     request = ModelRequest(info=info, dtype=dtype, trust_remote_code=model.trust_remote_code, cache_dir=cache_dir)

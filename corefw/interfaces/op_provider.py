@@ -26,9 +26,9 @@ class OpRequest:
         batch_invariant: results must not depend on the batch (always so in float32).
         shape: sizes fixed at build (``in_features``, ``out_features`` …).
         layout: of the weight of ``quantized_linear`` and ``quantized_embedding``: block types and their rows, from top
-            to bottom, as in ``Q4_K:1024+Q6_K:256``; without rows, and without ``shape``, where only the type is asked
-            for. Those kernels get nothing but what ``prepare_weight`` made; a provider with both makes the same for
-            both.
+            to bottom, as in ``Q4_K:1024+Q6_K:256``, or ``W8A8:1024`` (see ``corefw.models.ops.block_layout``); without
+            rows, and without ``shape``, where only the type is asked for. Those kernels get nothing but what
+            ``prepare_weight`` made; a provider with both makes the same for both.
     """
 
     op: str
@@ -85,6 +85,15 @@ class OpProvider(ABC):
         """Whether its ``embedding`` also reads what ``prepare_weight`` makes of this ``linear``'s weight.
 
         A model whose embedding is its output head then holds that weight once. Default: it doesn't.
+        """
+        del request
+        return False
+
+    def widens(self, request: OpRequest) -> bool:
+        """Whether its kernel for a weight in blocks widens all of it in every call.
+
+        That takes more time than a product with plain weights, so it is done only where memory is to be saved. Default:
+        it doesn't.
         """
         del request
         return False

@@ -16,7 +16,7 @@ from corefw.models.layers.context import BuildContext, Stage, TensorParallel
 from corefw.models.layers.product import name_weights, prepare_weights
 from corefw.models.loading.chain import LoadingChain
 from corefw.models.ops.binder import OpBinder
-from corefw.models.quantization import plan_quantization
+from corefw.models.quantization import plan_quantization, tell_layers
 from corefw.models.registry import NATIVE, model_class
 from corefw.models.shape import has_sliding_window, head_size
 from corefw.models.weights_cache.cache import WeightsCache
@@ -99,6 +99,9 @@ def build_model(config: EngineConfig, build: BuildContext, plugins: PluginManage
             "leave the flag out, or use --tensor-parallel-size"
         )
     name_weights(model)
+    if build.quantization is not None:
+        for selection in tell_layers(model, build.quantization):
+            plugins.record(selection)
     chain = LoadingChain.of(config, plugins)
     built: nn.Module = model.eval().requires_grad_(False)
     cache = None if chain else WeightsCache.of(config, build, built)

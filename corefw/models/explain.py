@@ -42,6 +42,8 @@ def _answer(question: WorkerQuestion) -> WorkerAnswer:
 
 def _choose(config: EngineConfig, described: DeviceDescription | None, plugins: PluginManager) -> None:
     from corefw.models.build import choose_attention, make_model
+    from corefw.models.layers.product import name_weights
+    from corefw.models.quantization import tell_layers
 
     plugins.load_general("worker")
     platform_class = plugins.get("platform_plugins", config.platform)
@@ -50,7 +52,11 @@ def _choose(config: EngineConfig, described: DeviceDescription | None, plugins: 
     plugins.record(attention)
     build = _build_context(config, platform, plugins)
     try:
-        make_model(config, build, plugins)
+        model = make_model(config, build, plugins)
+        if build.quantization is not None:
+            name_weights(model)
+            for selection in tell_layers(model, build.quantization):
+                plugins.record(selection)
     finally:
         for selection in build.binder.selections:
             plugins.record(selection)

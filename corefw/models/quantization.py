@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,15 +10,18 @@ from typing import TYPE_CHECKING
 from corefw.errors import ConfigError
 from corefw.interfaces.quantization import QuantizationRequest
 from corefw.interfaces.selection import Selection
+from corefw.models.layers.product import quantizable_layers
 from corefw.plugin_system.starting import created, starting
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from corefw.config.engine_config import EngineConfig
     from corefw.interfaces.quantization import QuantizationMethod, WeightConverter
     from corefw.models.ops.binder import OpBinder
     from corefw.plugin_system.manager import PluginManager
 
-__all__ = ["QuantizationPlan", "plan_quantization"]
+__all__ = ["QuantizationPlan", "plan_quantization", "tell_layers"]
 
 _METHODS = "quantization_methods"
 _OPS = ("quantized_linear", "quantized_embedding")
@@ -50,32 +54,56 @@ def plan_quantization(
     name = config.quantization
     if name is None:
         return None, ()
-    named = config.model.quantization is not None
-    request = QuantizationRequest(info=config.model_info, dtype=config.dtype, device_type=device_type, named=named)
+    asked, settings = config.model.quantization, config.model.quantization_config
+    named = asked is not None or settings is not None
+    request = QuantizationRequest(
+        info=config.model_info,
+        dtype=config.dtype,
+        device_type=device_type,
+        named=named,
+        asked=asked,
+        settings=json.loads(settings) if settings else {},
+    )
     method: QuantizationMethod = created(plugins, _METHODS, name)
     with starting(plugins, _METHODS, name):
         converter = method.converter(request)
         formats = tuple(converter.formats())
-    asked = {kind: _ask(kind, binder) for kind in formats}
-    types = frozenset(kind for kind, answer in asked.items() if isinstance(answer, Selection))
+    answers = {kind: _ask(kind, binder, converter) for kind in formats}
+    types = frozenset(kind for kind, answer in answers.items() if isinstance(answer, Selection))
     if named and not types:
-        reasons = "; ".join(f"{kind}: {answer}" for kind, answer in asked.items()) or "it has no block types"
+        reasons = "; ".join(f"{kind}: {answer}" for kind, answer in answers.items()) or "it has no block types"
         raise ConfigError(f"--quantization {name}: no weight could be computed so ({reasons})")
-    selections = tuple(_selection(kind, answer) for kind, answer in asked.items())
+    selections = tuple(_selection(kind, answer, binder) for kind, answer in answers.items())
     return (QuantizationPlan(converter, types) if types else None), selections
 
 
-def _ask(kind: str, binder: OpBinder) -> Selection | ConfigError:
+def tell_layers(model: nn.Module, plan: QuantizationPlan) -> tuple[Selection, ...]:
+    """Tell the converter a model's layers.
+
+    Returns:
+        what it says of them, to print.
+    """
+    layers = quantizable_layers(model)
+    return tuple(plan.converter.plan(layers))
+
+
+def _ask(kind: str, binder: OpBinder, converter: WeightConverter) -> Selection | ConfigError:
     """By whom weights of a type are computed, or why by nobody."""
     try:
         answers: Sequence[Selection] = [binder.candidates(op, kind) for op in _OPS]
     except ConfigError as error:
         return error
+    if not converter.stays_in_blocks and binder.widens(_OPS[0], kind):
+        others = "; ".join(f"not {other.name}: {other.reason}" for other in answers[0].rejected)
+        return ConfigError(f"no kernel computes it as it is ({others or 'there are no other providers'})")
     return answers[0]
 
 
-def _selection(kind: str, answer: Selection | ConfigError) -> Selection:
+def _selection(kind: str, answer: Selection | ConfigError, binder: OpBinder) -> Selection:
     what = f"weights in {kind}"
-    if isinstance(answer, Selection):
-        return Selection(what, "computed in blocks", f"kernels of {answer.chosen}", answer.rejected)
-    return Selection(what, "dequantised", str(answer))
+    if not isinstance(answer, Selection):
+        return Selection(what, "dequantised", str(answer))
+    if binder.widens(_OPS[0], kind):
+        why = f"by {answer.chosen}: slower than plain weights; the pack corefw-cpu-kernels computes them as they are"
+        return Selection(what, "widened in every product", why, answer.rejected)
+    return Selection(what, "computed in blocks", f"kernels of {answer.chosen}", answer.rejected)

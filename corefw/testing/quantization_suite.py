@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 
 from corefw.config.model_info import ModelInfo
-from corefw.interfaces.quantization import QuantizationMethod, QuantizationRequest, WeightConverter
+from corefw.interfaces.quantization import (
+    QuantizableLayer,
+    QuantizationMethod,
+    QuantizationRequest,
+    WeightConverter,
+)
+from corefw.interfaces.selection import Selection
 from corefw.models.layers.blocks import BlockTensor
 from corefw.testing.configs import fake_model_info
 from corefw.testing.suite import NotChecked, PluginSuite, check_reason
@@ -23,11 +30,15 @@ class QuantizationMethodSuite(PluginSuite):
 
     Attributes:
         tolerance: of a held weight, as a part of its largest value.
+        asked: what the operator says with ``--quantization``; None: the plugin's name.
+        settings: what the operator says with ``--quantization-config``.
     """
 
     plugin: ClassVar[type[QuantizationMethod]]
     group = "quantization_methods"
     tolerance: ClassVar[float] = 0.2
+    asked: ClassVar[str | None] = None
+    settings: ClassVar[Mapping[str, Any]] = {}
 
     def model_info(self) -> ModelInfo:
         """A model that the method serves; by default one with plain weights."""
@@ -45,6 +56,7 @@ class QuantizationMethodSuite(PluginSuite):
 
     def test_what_layers_hold_is_of_its_formats_and_near_the_weight(self) -> None:
         converter = self._converter()
+        assert all(isinstance(told, Selection) for told in converter.plan(_layers())), "plan() gave no selections"
         weight_OI = torch.randn(_ROWS, _INPUTS, generator=torch.Generator().manual_seed(0))
         for layer in _LAYERS:
             held = converter.convert(layer, weight_OI.bfloat16())
@@ -66,4 +78,23 @@ class QuantizationMethodSuite(PluginSuite):
         return self.plugin().converter(request)
 
     def _request(self, dtype: str, *, named: bool) -> QuantizationRequest:
-        return QuantizationRequest(info=self.model_info(), dtype=dtype, device_type="cpu", named=named)
+        return QuantizationRequest(
+            info=self.model_info(),
+            dtype=dtype,
+            device_type="cpu",
+            named=named,
+            asked=self.asked or self.plugin.name,
+            settings=self.settings,
+        )
+
+
+def _layers() -> list[QuantizableLayer]:
+    return [
+        QuantizableLayer(
+            name=name,
+            kind="lm_head" if name == "lm_head" else "linear",
+            in_features=_INPUTS,
+            names=[[name, f"model.{name}"]],
+        )
+        for name in _LAYERS
+    ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from corefw.builtins.quantization.gguf import GGUFBlocks
+from corefw.builtins.quantization.online import OnlineMethod
 from corefw.config.engine_config import ModelConfig
-from corefw.engine.quantization_choice import choose_quantization
+from corefw.engine.quantization_choice import choose_quantization, read_quantization_config
 from corefw.errors import ConfigError
 from corefw.interfaces.quantization import QuantizationRequest
 from corefw.interfaces.selection import Selection
@@ -27,8 +29,8 @@ class Plugins:
         return self._names
 
     def get(self, group: str, name: str) -> Any:
-        assert (group, name) == ("quantization_methods", "gguf")
-        return GGUFBlocks
+        assert group == "quantization_methods"
+        return {"gguf": GGUFBlocks, "online": OnlineMethod}[name]
 
     def record(self, selection: Selection) -> None:
         self.recorded.append(selection)
@@ -95,6 +97,34 @@ def test_a_method_that_was_asked_for_and_cannot_serve_stops_the_start(settings: 
         choose(**settings, quantization="gguf")
 
 
-def test_an_unknown_method_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"there is no quantization method 'awq'.*gguf"):
-        choose(quantization="awq")
+def test_an_unknown_method_is_refused_with_near_ones() -> None:
+    with pytest.raises(ConfigError, match=r"there is no quantization method 'gguff'; did you mean gguf"):
+        choose(quantization="gguff")
+    with pytest.raises(ConfigError, match=r"there is no quantization method 'int8_per_chanel'; .*int8_per_channel"):
+        choose(quantization="int8_per_chanel")
+
+
+@pytest.mark.parametrize("name", ["awq", "mxfp4"])
+def test_names_that_defer_to_the_checkpoint_say_so_where_its_weights_are_plain(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"awq: that is how a checkpoint may be made|nothing that computes mxfp4"):
+        choose(PLAIN, quantization=name, plugins=Plugins("gguf", "online"))
+
+
+def test_a_shorthand_is_the_online_methods() -> None:
+    name, ((_, chosen, why),) = choose(PLAIN, quantization="int8_per_channel", plugins=Plugins("gguf", "online"))
+    assert (name, chosen, why) == ("online", "online", "set by --quantization int8_per_channel")
+
+
+def test_settings_alone_are_the_online_methods_and_none_takes_none() -> None:
+    settings = '{"linear": "int4_per_group"}'
+    plugins = Plugins("gguf", "online")
+    assert choose(PLAIN, quantization_config=settings, plugins=plugins)[0] == "online"
+    with pytest.raises(ConfigError, match="can't be beside --quantization none"):
+        choose(PLAIN, quantization="none", quantization_config=settings, plugins=plugins)
+
+
+def test_a_file_of_settings_is_read_once_for_all_processes(tmp_path: Path) -> None:
+    file = tmp_path / "bits.yaml"
+    file.write_text("linear: int4_per_group\n", encoding="utf-8")
+    read = read_quantization_config(ModelConfig(quantization_config=str(file)))
+    assert read.quantization_config == '{"linear": "int4_per_group"}'

@@ -84,14 +84,18 @@ class PackedParameter(Parameter):
         return self._settled
 
     def _take(self, tensor: torch.Tensor | BlockTensor, piece: Piece, shard_id: str) -> None:
-        part = self._plan.converter.convert(self.layer_name, self._own_part(tensor, piece))
+        if piece.dim == 0:
+            tensor = tensor.narrow(0, piece.split.start, piece.split.size)
+        part = self._plan.converter.convert(self.layer_name, tensor)
+        if piece.dim != 0:  # rows are rounded whole, so that they are alike on however many ranks
+            part = self._own_inputs(part, piece)
         if isinstance(part, BlockTensor) and part.type.name in self._plan.types:
             self._parts[shard_id] = part
             return
         plain = part.dequantised() if isinstance(part, BlockTensor) else part
         self._parts[shard_id] = plain.to(self._target[0], copy=True)  # it may be a view of a file that closes
 
-    def _own_part(self, tensor: torch.Tensor | BlockTensor, piece: Piece) -> torch.Tensor | BlockTensor:
+    def _own_inputs(self, tensor: torch.Tensor | BlockTensor, piece: Piece) -> torch.Tensor | BlockTensor:
         split = piece.split
         if isinstance(tensor, BlockTensor):
             part = tensor.narrow(piece.dim, split.start, split.size)

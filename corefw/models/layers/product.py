@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
 
+from corefw.interfaces.quantization import QuantizableLayer
 from corefw.models.layers.packed_parameter import PackedParameter, PackedWeight
 from corefw.models.layers.parameter import whole_shape
 
@@ -15,15 +17,18 @@ if TYPE_CHECKING:
     from corefw.models.layers.context import BuildContext
     from corefw.models.layers.parameter import Parameter
 
-__all__ = ["ProductLayer", "WeightLayer", "name_weights", "prepare_weights"]
+__all__ = ["ProductLayer", "WeightLayer", "name_weights", "prepare_weights", "quantizable_layers"]
 
 
 class WeightLayer(nn.Module):
     """A layer with a ``weight`` [out, in] that a kernel's provider may lay out.
 
     Attributes:
+        kind: see ``QuantizableLayer``.
         weight: a parameter; after ``prepare_weight`` whatever the kernel's provider made of it.
     """
+
+    kind: ClassVar[str] = "linear"
 
     weight: Parameter | torch.Tensor
     _layout: str | None = None  # of a weight in blocks
@@ -95,6 +100,32 @@ def name_weights(model: nn.Module) -> None:
         weight = getattr(module, "weight", None)
         if isinstance(weight, PackedParameter) and not weight.layer_name:
             weight.layer_name = name
+
+
+def quantizable_layers(model: nn.Module) -> tuple[QuantizableLayer, ...]:
+    """The layers whose weight may be held in blocks, once they have names."""
+    packed: Mapping[str, tuple[str, str]] = getattr(model, "packed", {})
+    found: dict[int, QuantizableLayer] = {}
+    for name, module in model.named_modules():
+        weight = getattr(module, "weight", None)
+        if not isinstance(module, WeightLayer) or not isinstance(weight, PackedParameter):
+            continue
+        first = found.get(id(weight))
+        found[id(weight)] = QuantizableLayer(
+            name=weight.layer_name,
+            kind=module.kind,
+            in_features=next(iter(weight.pieces.values())).shape[1],
+            names=_names(name, weight, packed) if first is None else [[*first.names[0], name, f"model.{name}"]],
+        )
+    return tuple(found.values())
+
+
+def _names(name: str, weight: PackedParameter, packed: Mapping[str, tuple[str, str]]) -> list[list[str]]:
+    """A layer's own name and a checkpoint's, for each of the checkpoint's that it holds."""
+    own = [name, f"model.{name}"]
+    above, _, last = name.rpartition(".")
+    parts = [theirs for theirs, (ours, shard_id) in packed.items() if ours == last and shard_id in weight.pieces]
+    return [[*own, f"{above}.{part}", f"model.{above}.{part}"] for part in parts] or [own]
 
 
 def prepare_weights(model: nn.Module) -> None:

@@ -22,6 +22,8 @@ __all__ = ["ParallelLMHead", "VocabParallelEmbedding"]
 class VocabParallelEmbedding(WeightLayer):
     """Token id → vector; a rank looks up its own ids and the others add theirs."""
 
+    kind = "embedding"
+
     def __init__(self, vocab_size: int, width: int, build: BuildContext) -> None:
         super().__init__()
         self._split = split_padded(vocab_size, build.tp)
@@ -75,6 +77,8 @@ class ParallelLMHead(ProductLayer):
         soft_cap: bound on the size of logits, approached smoothly.
     """
 
+    kind = "lm_head"
+
     def __init__(
         self,
         vocab_size: int,
@@ -94,6 +98,7 @@ class ParallelLMHead(ProductLayer):
         self._vocab_size = vocab_size
         self._soft_cap = soft_cap
         self._capped = None if soft_cap is None else build.binder.bind("soft_cap")
+        self._most_likely = build.binder.bind("most_likely")
 
     def prepare_weight(self) -> None:
         """Let the kernel's provider lay the loaded weight out, for the embedding too where both can read it."""
@@ -104,7 +109,6 @@ class ParallelLMHead(ProductLayer):
 
     def forward(self, hidden_RE: torch.Tensor) -> torch.Tensor:
         """[R, E] → [R, V]."""
-        self._most_likely = build.binder.bind("most_likely")
         logits: torch.Tensor = self._linear(hidden_RE, self.weight, None)
         if self._capped is not None:
             logits = self._capped(logits, self._soft_cap)

@@ -138,4 +138,5 @@ DECODERS: dict[str, Callable[[Bytes, Floats], None]] = {
     "MXFP4": mxfp4,
     "TQ1_0": tq1_0,
     "TQ2_0": tq2_0,
+    "W8A8": _q8_0,  # of no file: see corefw.models.ops.block_layout
 }

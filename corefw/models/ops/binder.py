@@ -82,6 +82,12 @@ class OpBinder:
         """
         return self._select(self._request(op, layout, {}))
 
+    def widens(self, op: str, layout: str) -> bool:
+        """Whether who would compute an op widens weights of such blocks in every call; see ``OpProvider.widens``."""
+        request = self._request(op, layout, {})
+        chosen = self._select(request).chosen
+        return next(provider for provider in self._providers if provider.name == chosen).widens(request)
+
     def provider_of(self, op: str, *, layout: str = "", **shape: int) -> str:
         """Whose kernel was bound."""
         return self._chosen[_key(op, layout, shape)][0].name

@@ -1,4 +1,8 @@
-"""How a weight made of several block types is written down: ``Q4_K:1024+Q6_K:256`` is its rows from top to bottom."""
+"""How a weight made of several block types is written down: ``Q4_K:1024+Q6_K:256`` is its rows from top to bottom.
+
+Besides the block types of GGUF files there is one: ``W8A8`` is ``Q8_0`` in bytes, but all blocks of a row have one
+scale, and inputs of a product are rounded to as many bits, with a scale for each of their rows.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ from dataclasses import dataclass
 
 from corefw.models.loading.gguf_types import TYPES_BY_CODE, TensorType
 
-__all__ = ["Segment", "joined_layout", "parse_layout"]
+__all__ = ["W8A8", "Segment", "joined_layout", "parse_layout"]
 
-_TYPES = {kind.name: kind for kind in TYPES_BY_CODE.values()}
+W8A8 = TensorType("W8A8", 32, 34)
+_TYPES = {kind.name: kind for kind in (*TYPES_BY_CODE.values(), W8A8)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from corefw.models.loading.gguf_blocks import dequantise
-from corefw.models.ops.block_layout import parse_layout
+from corefw.models.ops.block_layout import W8A8, parse_layout
 from corefw.models.ops.schema import Op, register_op
 
 __all__ = [
@@ -40,7 +40,7 @@ def linear_fake(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | 
     return input.new_empty((input.shape[0], weight.shape[0]))
 
 
-def _dequantised(weight: torch.Tensor, layout: str, in_features: int) -> torch.Tensor:
+def dequantised(weight: torch.Tensor, layout: str, in_features: int) -> torch.Tensor:
     """Bytes of blocks, flat → [O, E] float32."""
     rows = []
     for segment in parse_layout(layout):
@@ -50,9 +50,19 @@ def _dequantised(weight: torch.Tensor, layout: str, in_features: int) -> torch.T
     return torch.cat(rows)
 
 
+def rounded_inputs(input: torch.Tensor, layout: str) -> torch.Tensor:
+    """The inputs of a product as the blocks of its weight want them; a layout is all ``W8A8`` or has none of it."""
+    if parse_layout(layout)[0].type != W8A8:
+        return input
+    scale_T1 = input.float().abs().amax(-1, keepdim=True) / 127
+    codes = torch.where(scale_T1 > 0, input.float() / scale_T1, 0).round_()
+    return (codes * scale_T1).to(input.dtype)
+
+
 def quantized_linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, layout: str) -> torch.Tensor:
     """input [T, E], weight: bytes of [O, E] in blocks as ``layout`` says, bias [O] → [T, O]."""
-    return F.linear(input, _dequantised(weight, layout, input.shape[-1]).to(input.dtype), bias)
+    values = dequantised(weight, layout, input.shape[-1]).to(input.dtype)
+    return F.linear(rounded_inputs(input, layout), values, bias)
 
 
 def quantized_linear_fake(
@@ -66,7 +76,7 @@ def quantized_embedding(
     ids: torch.Tensor, weight: torch.Tensor, layout: str, width: int, dtype: torch.dtype
 ) -> torch.Tensor:
     """ids [T], weight: bytes of [V, E] in blocks as ``layout`` says, E is ``width`` → [T, E] in ``dtype``."""
-    return F.embedding(ids, _dequantised(weight, layout, width)).to(dtype)
+    return F.embedding(ids, dequantised(weight, layout, width)).to(dtype)
 
 
 def quantized_embedding_fake(
@@ -153,16 +163,6 @@ def soft_cap_fake(input: torch.Tensor, cap: float) -> torch.Tensor:
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
-def _rotate(heads_THD: torch.Tensor, cos_T1R: torch.Tensor, sin_T1R: torch.Tensor) -> torch.Tensor:
-    half = cos_T1R.shape[-1]
-    first, second, rest = heads_THD.split((half, half, heads_THD.shape[-1] - 2 * half), dim=-1)
-    first, second = first.to(cos_T1R.dtype), second.to(cos_T1R.dtype)
-    turned = (first * cos_T1R - second * sin_T1R, second * cos_T1R + first * sin_T1R)
-    return torch.cat([part.to(heads_THD.dtype) for part in turned] + [rest], dim=-1)
-
-
-def rotary_embedding(
-    query: torch.Tensor, key: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor, head_size: int
 def most_likely(logits: torch.Tensor, num_ids: int) -> tuple[torch.Tensor, torch.Tensor]:
     """logits [R, V] → the largest of the first ``num_ids`` of each row [R], and its id [R], the lowest among equals.
 
@@ -177,6 +177,16 @@ def most_likely_fake(logits: torch.Tensor, num_ids: int) -> tuple[torch.Tensor, 
     return logits.new_empty(len(logits)), logits.new_empty(len(logits), dtype=torch.int64)
 
 
+def _rotate(heads_THD: torch.Tensor, cos_T1R: torch.Tensor, sin_T1R: torch.Tensor) -> torch.Tensor:
+    half = cos_T1R.shape[-1]
+    first, second, rest = heads_THD.split((half, half, heads_THD.shape[-1] - 2 * half), dim=-1)
+    first, second = first.to(cos_T1R.dtype), second.to(cos_T1R.dtype)
+    turned = (first * cos_T1R - second * sin_T1R, second * cos_T1R + first * sin_T1R)
+    return torch.cat([part.to(heads_THD.dtype) for part in turned] + [rest], dim=-1)
+
+
+def rotary_embedding(
+    query: torch.Tensor, key: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor, head_size: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Turn query [T, H·D] and key [T, K·D] by their positions [T], pairing element i with i + R/2.
 

@@ -5,6 +5,7 @@
 // product wants on its right: [D, 16 rows] += Vᵀ · weights. Only Vᵀ has to be laid out, once a chunk for all rows.
 #pragma once
 #include "attention.h"
+#include "full_tiles.h"
 
 #if CK_LEVEL >= CK_AMX
 
@@ -12,16 +13,6 @@ namespace CK_NS {
 
 static const int MAX_TILE_ROWS = 128;
 static const int MAX_TILE_HEAD = 256;
-
-struct TileShapes {
-    uint8_t palette, start_row, unused[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-};
-
-// Constant, in memory: a compiler that doesn't know what loadconfig reads can't move its stores.
-alignas(64) static const TileShapes ALL_FULL = {
-    1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
 
 // 16 x 16 words of 32 bits.
 static inline void transpose(__m512i* v) {

@@ -18,6 +18,7 @@ from corefw.builtins.model_sources.local import LocalDirectory
 from corefw.builtins.ops.torch_ops import TorchOps
 from corefw.builtins.platforms.cpu import CpuPlatform
 from corefw.builtins.quantization.gguf import GGUFBlocks
+from corefw.builtins.quantization.online import OnlineMethod
 from corefw.builtins.schedulers.fcfs import FirstComeFirstServed
 from corefw.builtins.schedulers.priority import Priority
 from corefw.config.model_info import ModelFiles, ModelInfo
@@ -77,6 +78,11 @@ class TestGGUFBlocks(QuantizationMethodSuite):
 
     def model_info(self) -> ModelInfo:
         return fake_model_info(quantization="gguf", block_types=("Q4_1", "Q8_0"))
+
+
+class TestOnlineMethod(QuantizationMethodSuite):
+    plugin = OnlineMethod
+    asked = "int4_per_group"
 
 
 @pytest.mark.slow

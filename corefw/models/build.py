@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -90,29 +91,36 @@ def build_model(config: EngineConfig, build: BuildContext, plugins: PluginManage
         ConfigError: the architecture is unknown, or can't be built as configured.
         ModelFormatError: the checkpoint doesn't fit the configuration.
     """
-    info = config.model_info
-    model: Any = make_model(config, build, plugins)
+    chain = LoadingChain.of(config, plugins)
+    cache = None if chain else WeightsCache.of(config, build)
+    kept = None if cache is None else cache.find()
+    if cache is not None and kept is not None:
+        model = _make_complete(config, dataclasses.replace(build, holds_weights=False), plugins)
+        remarks = cache.restore(model, kept)
+    if kept is None or remarks is None:
+        model = _make_complete(config, build, plugins)
+        remarks = _load(config, build, model, chain, plugins)
+        if cache is not None:
+            cache.keep(model, build, remarks)
+    for remark in remarks:
+        _log.warning("%s", remark)
+    return model
+
+
+def _make_complete(config: EngineConfig, build: BuildContext, plugins: PluginManager) -> nn.Module:
+    """The model without its weights; its layers know their names, and the quantisation method knows the layers."""
+    model = make_model(config, build, plugins)
     if build.stage.size > 1 and not getattr(model, "has_stages", False):
         raise ConfigError(
             f"--pipeline-parallel-size {build.stage.size}: the model class {type(model).__name__} of "
-            f"{info.architecture[:80]} can't hold a part of its layers (it doesn't declare has_stages = True); "
-            "leave the flag out, or use --tensor-parallel-size"
+            f"{config.model_info.architecture[:80]} can't hold a part of its layers (it doesn't declare has_stages = "
+            "True); leave the flag out, or use --tensor-parallel-size"
         )
     name_weights(model)
     if build.quantization is not None:
         for selection in tell_layers(model, build.quantization):
             plugins.record(selection)
-    chain = LoadingChain.of(config, plugins)
-    built: nn.Module = model.eval().requires_grad_(False)
-    cache = None if chain else WeightsCache.of(config, build, built)
-    remarks = None if cache is None else cache.restore(built)
-    if remarks is None:
-        remarks = _load(config, build, built, chain, plugins)
-        if cache is not None:
-            cache.keep(built, build, remarks)
-    for remark in remarks:
-        _log.warning("%s", remark)
-    return built
+    return model.eval().requires_grad_(False)
 
 
 def _load(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 import resource
 from collections.abc import Iterable, Sequence
@@ -78,6 +79,7 @@ class CpuRuntime(DeviceRuntime):
         torch.manual_seed(seed)
 
     def settle_weights(self, tensors: Iterable[torch.Tensor]) -> Selection:
+        _give_back_unused()
         held = list(tensors)
         reason = huge_pages.unavailable_reason() or _too_small(held)
         if reason is not None:
@@ -96,6 +98,13 @@ class CpuRuntime(DeviceRuntime):
 
     def synchronize(self) -> None:
         return
+
+
+def _give_back_unused() -> None:
+    """What loading left in the heap; only glibc does that when it is asked."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _too_small(tensors: Iterable[torch.Tensor]) -> str | None:

@@ -96,6 +96,7 @@ class BuildContext:
         taps: names of the tap points to build in, e.g. ``layers.3.residual``.
         stage: which layers this process holds.
         quantization: how weights may be held in fewer bits; None where they are all plain.
+        holds_weights: whether parameters get memory at once; not where others take their place.
     """
 
     device: torch.device
@@ -111,3 +112,4 @@ class BuildContext:
     taps: frozenset[str] = field(default_factory=frozenset)
     stage: Stage = Stage()
     quantization: QuantizationPlan | None = None
+    holds_weights: bool = True

@@ -61,7 +61,8 @@ class Parameter(nn.Parameter):
     _loaded: set[str]
 
     def __new__(cls, pieces: Mapping[str, Piece], build: BuildContext) -> Parameter:
-        data = torch.empty(cls._allocated(pieces), dtype=build.dtype, device=build.device)
+        shape = cls._allocated(pieces)
+        data = torch.empty(shape if build.holds_weights else (), dtype=build.dtype, device=build.device).expand(shape)
         self: Parameter = super().__new__(cls, data, requires_grad=False)
         self.pieces = pieces
         self._loaded = set()

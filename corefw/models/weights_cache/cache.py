@@ -23,6 +23,7 @@ from corefw.observability.logging import get_logger
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig
     from corefw.models.layers.context import BuildContext
+    from corefw.models.weights_cache.kept_file import KeptWeights
 
 __all__ = ["WeightsCache"]
 
@@ -51,35 +52,35 @@ class WeightsCache:
         self._key = key
 
     @classmethod
-    def of(cls, config: EngineConfig, build: BuildContext, model: nn.Module) -> WeightsCache | None:
-        """None where weights aren't kept: it is switched off, or model or kernels don't say that they can be."""
+    def of(cls, config: EngineConfig, build: BuildContext) -> WeightsCache | None:
+        """None where weights aren't kept: it is switched off, or no kernels say that they can be."""
         setting = config.load.weights_cache
         forms = build.binder.prepared_forms()
         if setting == _OFF or not forms or not config.fingerprint or build.device.type != "cpu":
             return None
-        if not getattr(model, "can_be_restored", False):
-            return None
         folder = env.cache_dir() / "weights" if setting == _AUTO else Path(setting).expanduser()
         return cls(WeightsStore(folder, config.load.weights_cache_bytes), _key(config, build, forms))
 
-    def restore(self, model: nn.Module) -> Sequence[str] | None:
-        """Give a model the weights that an earlier start kept.
-
-        Returns:
-            remarks of that start; None: there are none, and the model is as it was.
-        """
+    def find(self) -> KeptWeights | None:
+        """What an earlier start kept."""
         begin_s = time.perf_counter()
         kept = self._store.find(self._key)
-        if kept is None:
-            return None
+        if kept is not None:
+            took_s, size = time.perf_counter() - begin_s, kept.num_bytes // 2**20
+            _log.info("weights: %d MiB from %s in %.2f s", size, self._store.path(self._key), took_s)
+        return kept
+
+    def restore(self, model: nn.Module, kept: KeptWeights) -> Sequence[str] | None:
+        """Give a model that was built, and not loaded, the weights that an earlier start kept.
+
+        Returns:
+            remarks of that start; None: they aren't this model's.
+        """
         try:
             restore(model, kept)
         except ModelFormatError as error:
             _log.warning("weights cache: %s isn't used: %s", self._store.path(self._key), error)
             return None
-        took_s = time.perf_counter() - begin_s
-        size = kept.num_bytes // 2**20
-        _log.info("weights: %d MiB from %s in %.2f s", size, self._store.path(self._key), took_s)
         remarks: Sequence[str] = kept.about["remarks"]
         return remarks
 
@@ -89,6 +90,8 @@ class WeightsCache:
         Returns:
             what does it; None where they can't be kept.
         """
+        if not getattr(model, "can_be_restored", False):
+            return None
         unknown = build.binder.preparers_without_form()
         if unknown:
             _log.debug("weights cache: not kept, since %s doesn't name the form of its weights", ", ".join(unknown))

@@ -10,6 +10,7 @@ import torch
 from corefw.models.ops.block_layout import Segment, parse_layout
 from corefw_cpu_kernels.calls import Kernel
 from corefw_cpu_kernels.rows import new_rows, rows_of
+from corefw_cpu_kernels.weight_memory import new_weight
 
 __all__ = ["TYPES", "embedding_kernel", "linear_kernel", "pack", "why_not"]
 
@@ -33,7 +34,7 @@ def why_not(layout: str) -> str | None:
 def pack(weight: torch.Tensor, layout: str, in_features: int) -> torch.Tensor:
     """Bytes of rows in blocks → bytes of panels, segment after segment; nothing is lost on the way."""
     segments = parse_layout(layout)
-    packed = torch.empty(sum(_size(segment, in_features) for segment in segments), dtype=torch.uint8)
+    packed = new_weight(sum(_size(segment, in_features) for segment in segments), dtype=torch.uint8)
     start = read = 0
     for segment in segments:
         row_bytes = in_features // segment.type.block_elements * segment.type.block_bytes

@@ -9,6 +9,7 @@ import torch
 from corefw.models.ops.block_layout import W8A8, parse_layout
 from corefw_cpu_kernels.calls import Kernel
 from corefw_cpu_kernels.rows import new_rows, rows_of
+from corefw_cpu_kernels.weight_memory import new_weight
 
 __all__ = ["computes", "embedding_kernel", "linear_kernel", "pack", "why_not"]
 
@@ -34,7 +35,7 @@ def pack(weight: torch.Tensor, layout: str, in_features: int) -> torch.Tensor:
     num_outputs = _num_outputs(layout)
     width = -(-in_features // _FILL) * _FILL
     size = -(-num_outputs // _LANES) * (width * _LANES + _TAIL_BYTES)
-    packed = torch.empty(size, dtype=torch.uint8)
+    packed = new_weight(size, dtype=torch.uint8)
     _pack(packed, weight, num_outputs, in_features)
     return packed
 

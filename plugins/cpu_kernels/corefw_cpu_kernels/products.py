@@ -7,6 +7,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from corefw_cpu_kernels.calls import Kernel
 from corefw_cpu_kernels.rows import new_rows, rows_of
+from corefw_cpu_kernels.weight_memory import new_weight
 
 __all__ = ["can_embed", "is_packed", "linear", "pack"]
 
@@ -20,7 +21,8 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
     """[O, E] → panels [O/16, E/32, 16, 32], outputs and inputs filled up with zeros."""
     rows = rows_of(weight.detach())
     num_outputs, num_inputs = rows.shape
-    packed = new_rows(-(-num_outputs // _PANEL), -(-num_inputs // _BLOCK), _PANEL, _BLOCK)
+    panels, blocks = -(-num_outputs // _PANEL), -(-num_inputs // _BLOCK)
+    packed = new_weight(panels, blocks, _PANEL, _BLOCK, dtype=torch.bfloat16)
     _pack(packed, rows, num_outputs, num_inputs, rows.stride(0))
     return packed
 

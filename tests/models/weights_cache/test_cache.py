@@ -65,7 +65,7 @@ def _kept(config: EngineConfig, plugins: PluginManager) -> tuple[torch.nn.Module
     """A model from its files, whose weights are kept."""
     build, _ = make_build_context(config, CPU, plugins)
     model = build_model(config, build, plugins)
-    cache = Small.of(config, build, model)
+    cache = Small.of(config, build)
     assert cache is not None
     thread = cache.keep(model, build, ["mind this"])
     assert thread is not None
@@ -75,10 +75,13 @@ def _kept(config: EngineConfig, plugins: PluginManager) -> tuple[torch.nn.Module
 
 def _restored(config: EngineConfig, plugins: PluginManager) -> tuple[torch.nn.Module, BuildContext] | None:
     build, _ = make_build_context(config, CPU, plugins)
-    model = make_model(config, build, plugins).eval()
-    cache = Small.of(config, build, model)
-    if cache is None or cache.restore(model) != ["mind this"]:
+    cache = Small.of(config, build)
+    kept = None if cache is None else cache.find()
+    if cache is None or kept is None:
         return None
+    model = make_model(config, dataclasses.replace(build, holds_weights=False), plugins).eval()
+    assert sum(parameter.untyped_storage().nbytes() for parameter in model.parameters()) < 1000
+    assert cache.restore(model, kept) == ["mind this"]
     return model, build
 
 
@@ -107,9 +110,26 @@ def test_nothing_is_kept_where_it_is_off_or_the_form_unknown(
     config: EngineConfig, plugins: PluginManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build, _ = make_build_context(config, CPU, plugins)
-    model = make_model(config, build, plugins)
     off = dataclasses.replace(config, load=dataclasses.replace(config.load, weights_cache="off"))
-    assert WeightsCache.of(config, build, model) is not None
-    assert WeightsCache.of(off, build, model) is None
+    assert WeightsCache.of(config, build) is not None
+    assert WeightsCache.of(off, build) is None
     monkeypatch.setattr(Columns, "form", None)
-    assert WeightsCache.of(config, build, model) is None
+    assert WeightsCache.of(config, build) is None
+
+
+def test_weights_of_other_layers_are_refused_and_loaded_anew(config: EngineConfig, plugins: PluginManager) -> None:
+    model, build = _kept(config, plugins)
+    cache = Small.of(config, build)
+    assert cache is not None
+    kept = cache.find()
+    assert kept is not None
+    other = dataclasses.replace(kept, about={**kept.about, "places": kept.about["places"][1:]})
+    assert cache.restore(model, other) is None
+
+
+def test_a_model_that_makes_more_of_its_weights_isnt_kept(config: EngineConfig, plugins: PluginManager) -> None:
+    model, build = _kept(config, plugins)
+    model.can_be_restored = False  # type: ignore[assignment]
+    cache = Small.of(config, build)
+    assert cache is not None
+    assert cache.keep(model, build, []) is None

@@ -139,6 +139,7 @@ def run_schedule(
     schedule: Schedule,
     *,
     block_size: int = 16,
+    kv_dtype: torch.dtype | None = None,
     batch_invariant: bool = False,
     padding: int = 0,
     forget: bool = False,
@@ -147,6 +148,7 @@ def run_schedule(
     """Compute the sequences step by step over a cache whose unused parts are NaN and whose blocks lie in random order.
 
     Args:
+        kv_dtype: of the cache; None is the sequences' own.
         padding: rows to add to each step after its tokens, with slot -1.
         forget: the null block, full of NaN, stands in for every block that the layer's window has left behind.
 
@@ -154,7 +156,7 @@ def run_schedule(
         a sequence: [S, H, D].
     """
     dtype = sequences[0].query.dtype
-    pages, tables = _cache(backend, layer, sequences, block_size, seed)
+    pages, tables = _cache(backend, layer, sequences, block_size, kv_dtype or dtype, seed)
     kernels = backend.implementation(layer, dtype=dtype, batch_invariant=batch_invariant)
     builder = backend.builder([layer], block_size, len(sequences))
     outputs = [torch.full_like(sequence.query, torch.nan) for sequence in sequences]
@@ -189,9 +191,9 @@ def _cache(
     layer: AttentionLayerSpec,
     sequences: Sequence[Sequence3],
     block_size: int,
+    dtype: torch.dtype,
     seed: int,
 ) -> tuple[torch.Tensor, list[list[int]]]:
-    dtype = sequences[0].query.dtype
     spec = FullAttentionSpec(
         block_size=block_size,
         num_kv_heads=layer.num_kv_heads,
@@ -204,7 +206,8 @@ def _cache(
     random.Random(seed).shuffle(free)
     view = backend.page_view(spec)
     elements = spec.page_bytes // dtype.itemsize
-    raw = torch.full((len(free) + 1, elements), torch.nan, dtype=dtype)
+    unused = torch.nan if dtype.is_floating_point else -1  # in int8, the bytes of scales that are NaN
+    raw = torch.full((len(free) + 1, elements), unused, dtype=dtype)
     pages = raw.as_strided((len(free) + 1, *view.shape), (elements, *view.strides))
     return pages, [[free.pop() for _ in range(count)] for count in counts]
 

@@ -1,11 +1,12 @@
 // Attention over the paged cache: a step is cut into tasks, which the threads take one after another.
 //
 // Few queries (decodes) of a long context are cut by chunks of keys, so that all threads work at batch 1 too; whoever
-// finishes the last chunk adds them up, in order. Many queries (prompts) are cut into tiles of rows.
+// finishes the last chunk adds them up, in order. Chunks that several decodes begin with are met by all of them at once.
+// Many queries (prompts) are cut into tiles of rows.
 #include "attention_few.h"
 #include "attention_rows.h"
-
-#include <stdlib.h>
+#include "attention_shared.h"
+#include "scratch.h"
 
 namespace CK_NS {
 
@@ -16,34 +17,29 @@ static const int64_t MAX_DECODE_TOKENS = 8;
 static const int64_t LEAST_WORK = 2048;
 
 struct Task {
-    enum How { WHOLE, CHUNK, TILES } how;
-    Rows rows;
+    enum How { WHOLE, CHUNK, SHARED, TILES } how;
+    Rows rows;  // of the first member, where they are shared
     int64_t chunk;
 };
 
 // A request and KV head whose chunks are separate tasks.
 struct Split {
-    int64_t first_chunk, num_chunks;
-    int64_t place;  // of the first chunk's states
+    int64_t first_chunk, end_chunk;
+    int64_t place;  // of the states of the first chunk of its own
+    int64_t num_shared, shared_place, shared_stride;
     int pending;
+
+    int64_t place_of(int64_t chunk, int64_t num_rows) const {
+        if (chunk < num_shared) return shared_place + chunk * shared_stride;
+        return place + (chunk - (first_chunk > num_shared ? first_chunk : num_shared)) * num_rows;
+    }
 };
 
-// Grows with the largest step and stays. A thread that calls kernels has its own.
-struct Memory {
-    char* at;
-    int64_t size;
-};
-static thread_local Memory task_memory, split_memory, state_memory;
+enum Slot { TASKS = 1, SPLITS, STATES, GROUPS };
 
 template <class T>
-static T* room(Memory& memory, int64_t count) {
-    int64_t needed = (count * int64_t(sizeof(T)) + 64) / 64 * 64;
-    if (needed > memory.size) {
-        free(memory.at);
-        memory.size = needed * 3 / 2 / 64 * 64;
-        memory.at = static_cast<char*>(aligned_alloc(64, memory.size));
-    }
-    return reinterpret_cast<T*>(memory.at);
+static T* room(Slot slot, int64_t count) {
+    return static_cast<T*>(ck_scratch_slot(slot, count * int64_t(sizeof(T))));
 }
 
 struct Plan {
@@ -51,9 +47,12 @@ struct Plan {
     Task* tasks;
     int num_tasks;
     Split* splits;  // [R, K]
+    Groups groups;
     float* states;
     int64_t num_states;
     int64_t work;
+
+    Split& split(int64_t request, int64_t kv_head) const { return splits[request * layer.num_kv_heads + kv_head]; }
 };
 
 static int64_t visible_keys(const Layer& layer, int64_t request) {
@@ -109,9 +108,44 @@ static void plan_decode(Plan& plan, int64_t request, int64_t longest_whole) {
             }
             continue;
         }
-        plan.splits[request * layer.num_kv_heads + head] = Split{first, chunks, plan.num_states, int(chunks)};
+        plan.split(request, head) = Split{first, first + chunks, plan.num_states, 0, 0, 0, int(chunks)};
         plan.num_states += chunks * num_rows;
         for (int64_t chunk = 0; chunk < chunks; ++chunk) add_task(plan, Task::CHUNK, rows, first + chunk);
+    }
+}
+
+// Shared chunks first: they take longest.
+static void plan_group(Plan& plan, const Group& group) {
+    const Layer& layer = plan.layer;
+    int64_t num_rows = layer.group(), shared = group.num_chunks, stride = group.num_members * num_rows;
+    for (int64_t head = 0; head < layer.num_kv_heads; ++head) {
+        for (int64_t chunk = 0; chunk < shared; ++chunk)
+            add_task(plan, Task::SHARED, Rows{group.leader, head, 0, num_rows}, chunk);
+        int64_t place = plan.num_states;
+        plan.num_states += shared * stride;
+        for (int64_t member = group.leader; member >= 0; member = plan.groups.next[member]) {
+            int64_t end = end_chunk(layer, member);
+            plan.split(member, head) = Split{0, end, plan.num_states, shared, place, stride, int(end)};
+            plan.num_states += (end - shared) * num_rows;
+            place += num_rows;
+        }
+    }
+    for (int64_t head = 0; head < layer.num_kv_heads; ++head)
+        for (int64_t member = group.leader; member >= 0; member = plan.groups.next[member])
+            for (int64_t chunk = shared; chunk < plan.split(member, head).end_chunk; ++chunk)
+                add_task(plan, Task::CHUNK, Rows{member, head, 0, num_rows}, chunk);
+}
+
+// Groups of several, whose members are then planned.
+static void plan_groups(Plan& plan, bool* planned) {
+    const Layer& layer = plan.layer;
+    if (layer.window > 0 || layer.group() > ROWS_A_TASK) return;
+    find_groups(plan.groups, layer);
+    for (int64_t i = 0; i < plan.groups.count; ++i) {
+        const Group& group = plan.groups.all[i];
+        if (group.num_members < 2) continue;
+        plan_group(plan, group);
+        for (int64_t member = group.leader; member >= 0; member = plan.groups.next[member]) planned[member] = true;
     }
 }
 
@@ -146,24 +180,31 @@ static int64_t count_tasks(const Layer& layer) {
 
 static Plan make_plan(const Layer& layer) {
     const Step& step = *layer.step;
-    Plan plan = {layer, room<Task>(task_memory, count_tasks(layer)), 0,
-                 room<Split>(split_memory, step.num_requests * layer.num_kv_heads), nullptr, 0, 0};
+    int64_t num_requests = step.num_requests;
+    char* memory = room<char>(GROUPS, num_requests * int64_t(sizeof(Group) + 2 * sizeof(int32_t) + sizeof(bool)));
+    Group* groups = reinterpret_cast<Group*>(memory);
+    int32_t* next = reinterpret_cast<int32_t*>(groups + num_requests);
+    bool* planned = reinterpret_cast<bool*>(next + 2 * num_requests);
+    Plan plan = {layer, room<Task>(TASKS, count_tasks(layer)), 0, room<Split>(SPLITS, num_requests * layer.num_kv_heads),
+                 Groups{groups, next, next + num_requests, 0}, nullptr, 0, 0};
     int64_t decoded = 0;
-    for (int64_t r = 0; r < step.num_requests; ++r) {
-        if (!has_tokens(layer, r)) continue;
+    for (int64_t r = 0; r < num_requests; ++r) {
+        planned[r] = !has_tokens(layer, r);
+        if (planned[r]) continue;
         int64_t keys = visible_keys(layer, r) * layer.num_kv_heads;
         plan.work += keys * layer.num_new(r) * layer.group();
         if (is_decode(layer, r)) decoded += keys;
     }
+    plan_groups(plan, planned);
     int64_t longest_whole = decoded / (4 * ck_num_threads());
-    for (int64_t r = 0; r < step.num_requests; ++r) {
-        if (!has_tokens(layer, r)) continue;
+    for (int64_t r = 0; r < num_requests; ++r) {
+        if (planned[r]) continue;
         if (is_decode(layer, r))
             plan_decode(plan, r, longest_whole);
         else
             plan_prompt(plan, r);
     }
-    plan.states = room<float>(state_memory, plan.num_states * State::stride(layer.head_size));
+    plan.states = room<float>(STATES, plan.num_states * State::stride(layer.head_size));
     return plan;
 }
 
@@ -172,10 +213,10 @@ struct Queries {
     alignas(64) typename Kernel::Query rows[ROWS_A_TASK * MAX_HEAD_SIZE];
     int64_t positions[ROWS_A_TASK];
 
-    void copy(const Layer& layer, const Rows& rows_of) {
+    void copy(const Layer& layer, const Rows& rows_of, int64_t at = 0) {
         int64_t width = Kernel::query_width(layer.head_size);
-        for (int64_t row = rows_of.begin; row < rows_of.end; ++row) {
-            int64_t place = place_of(layer, rows_of, row, layer.query_stride), at = row - rows_of.begin;
+        for (int64_t row = rows_of.begin; row < rows_of.end; ++row, ++at) {
+            int64_t place = place_of(layer, rows_of, row, layer.query_stride);
             positions[at] = position_of(layer, rows_of, row);
             if (layer.kind == FLOAT32)
                 Kernel::copy_query(rows + at * width, (const float*)layer.query + place, layer.head_size);
@@ -229,18 +270,22 @@ static void add_up(const Plan& plan, const Rows& rows, const Split& split) {
     State total = {memory};
     for (int64_t row = rows.begin; row < rows.end; ++row) {
         clear(total, layer.head_size);
-        for (int64_t chunk = 0; chunk < split.num_chunks; ++chunk)
+        for (int64_t chunk = split.first_chunk; chunk < split.end_chunk; ++chunk)
             add_chunk(
-                total, state_of(plan.states, split.place + chunk * rows.end + row, layer.head_size), layer.head_size);
+                total, state_of(plan.states, split.place_of(chunk, rows.end) + row, layer.head_size), layer.head_size);
         write_out(layer, rows, row, total);
     }
+}
+
+static void finish_chunk(const Plan& plan, const Rows& rows) {
+    Split& split = plan.split(rows.request, rows.kv_head);
+    if (__atomic_sub_fetch(&split.pending, 1, __ATOMIC_ACQ_REL) == 0) add_up(plan, rows, split);
 }
 
 template <class Kernel>
 static void run_chunk(const Plan& plan, const Rows& all, int64_t number) {
     const Layer& layer = plan.layer;
-    Split& split = plan.splits[all.request * layer.num_kv_heads + all.kv_head];
-    int64_t place = split.place + (number - split.first_chunk) * all.end;
+    int64_t place = plan.split(all.request, all.kv_head).place_of(number, all.end);
     for (int64_t row = 0; row < all.end; ++row)
         clear(state_of(plan.states, place + row, layer.head_size), layer.head_size);
     Chunk chunk;
@@ -255,11 +300,37 @@ static void run_chunk(const Plan& plan, const Rows& all, int64_t number) {
                 state_of(plan.states, place + rows.begin, layer.head_size).at, rows.end - rows.begin);
         }
     }
-    if (__atomic_sub_fetch(&split.pending, 1, __ATOMIC_ACQ_REL) == 0) add_up(plan, all, split);
+    finish_chunk(plan, all);
+}
+
+// A chunk that all members of a group see as a whole.
+template <class Kernel>
+static void run_shared(const Plan& plan, Rows rows, int64_t number) {
+    const Layer& layer = plan.layer;
+    Chunk chunk;
+    chunk.first = chunk.begin = number * KEYS;
+    chunk.end = chunk.first + KEYS;
+    locate(chunk, layer, rows.request, rows.kv_head);
+    Queries<Kernel> queries;
+    for (int64_t member = rows.request; member >= 0;) {
+        int64_t place = plan.split(member, rows.kv_head).place_of(number, rows.end), num_rows = 0, first = member;
+        for (; member >= 0 && num_rows + rows.end <= ROWS_A_TASK; member = plan.groups.next[member]) {
+            rows.request = member;
+            queries.copy(layer, rows, num_rows);
+            num_rows += rows.end;
+        }
+        for (int64_t row = 0; row < num_rows; ++row)
+            clear(state_of(plan.states, place + row, layer.head_size), layer.head_size);
+        Kernel::attend(
+            queries.rows, chunk, layer, queries.positions, state_of(plan.states, place, layer.head_size).at, num_rows);
+        for (rows.request = first; rows.request != member; rows.request = plan.groups.next[rows.request])
+            finish_chunk(plan, rows);
+    }
 }
 
 template <class Kernel>
 static void run_rows(const Plan& plan, const Task& task) {
+    if (task.how == Task::SHARED) run_shared<Kernel>(plan, task.rows, task.chunk);
     if (task.how == Task::CHUNK) run_chunk<Kernel>(plan, task.rows, task.chunk);
     if (task.how == Task::WHOLE) run_whole<Kernel>(plan.layer, task.rows);
 }

@@ -121,7 +121,9 @@ def test_an_int8_cache_is_read_as_what_was_rounded(
 ) -> None:
     lengths = (300, 20, 131)
     sequences = random_sequences(layer, lengths, dtype, 1)
-    outputs = _run_int8(layer, sequences, block_size)
+    outputs = run_schedule(
+        CpuKernelsAttention, layer, sequences, random_schedule(lengths, 5), block_size=block_size, kv_dtype=torch.int8
+    )
     for sequence, output in zip(sequences, outputs, strict=True):
         rounded = Sequence3(sequence.query, _rounded(sequence.key), _rounded(sequence.value))
         error = (output.double() - reference_attention(rounded, layer)).abs().max()
@@ -131,49 +133,6 @@ def test_an_int8_cache_is_read_as_what_was_rounded(
 def _rounded(heads: torch.Tensor) -> torch.Tensor:
     scale = heads.float().abs().amax(-1, keepdim=True) / 127
     return (heads.float() / scale).round() * scale
-
-
-def _run_int8(layer: AttentionLayerSpec, sequences: list[Sequence3], block_size: int) -> list[torch.Tensor]:
-    dtype = sequences[0].query.dtype
-    spec = FullAttentionSpec(
-        block_size=block_size, num_kv_heads=layer.num_kv_heads, head_size=layer.head_size, dtype="int8"
-    )
-    kernels = CpuKernelsAttention.implementation(layer, dtype=dtype, batch_invariant=False)
-    width = 1 + max(sequence.query.shape[0] for sequence in sequences) // block_size
-    table = torch.arange(1, 1 + len(sequences) * width, dtype=torch.int32).view(len(sequences), width)
-    pages = torch.full((1 + table.numel(), *CpuKernelsAttention.page_view(spec).shape), -1, dtype=torch.int8)
-    builder = CpuKernelsAttention.builder([layer], block_size, len(sequences))
-    outputs = [torch.empty_like(sequence.query) for sequence in sequences]
-    done = [0] * len(sequences)
-    for step in random_schedule([sequence.query.shape[0] for sequence in sequences], 5):
-        rows = [slice(done[index], done[index] + count) for index, count in step]
-        slots = [
-            int(table[index, at // block_size]) * block_size + at % block_size
-            for (index, _), row in zip(step, rows, strict=True)
-            for at in range(row.start, row.stop)
-        ]
-        query, key, value = (
-            torch.cat([getattr(sequences[index], part)[row] for (index, _), row in zip(step, rows, strict=True)])
-            for part in ("query", "key", "value")
-        )
-        kernels.write_cache(key, value, pages, torch.tensor(slots))
-        out = kernels.forward(query, pages, builder.build(_batch(table, step, rows, block_size)))
-        for (index, count), row, part in zip(step, rows, out.split([count for _, count in step]), strict=True):
-            outputs[index][row] = part
-            done[index] += count
-    return outputs
-
-
-def _batch(table: torch.Tensor, step: list[tuple[int, int]], rows: list[slice], block_size: int) -> AttentionBatch:
-    counts = torch.tensor([0] + [count for _, count in step])
-    return AttentionBatch(
-        num_tokens=int(counts.sum()),
-        query_starts=counts.cumsum(0).to(torch.int32),
-        seq_lens=torch.tensor([row.stop for row in rows], dtype=torch.int32),
-        block_table=table[[index for index, _ in step]],
-        slot_mapping=torch.empty(0, dtype=torch.int64),
-        block_size=block_size,
-    )
 
 
 class _Cache:

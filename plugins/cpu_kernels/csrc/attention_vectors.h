@@ -1,4 +1,4 @@
-// What attention needs of vectors beyond arithmetic: powers of two, sums across lanes, bytes.
+// What attention needs of vectors beyond arithmetic: powers of two, sums across lanes.
 #pragma once
 #include "vectors.h"
 
@@ -20,15 +20,6 @@ static inline V power_series(V x) {
 }
 
 #if CK_LEVEL >= CK_AVX512
-static inline V load(const int8_t* p) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)));
-}
-static inline void store_rounded(int8_t* p, V v) {
-    _mm_storeu_si128((__m128i*)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));
-}
-static inline V magnitude(V v) { return _mm512_abs_ps(v); }
-static inline float largest(V v) { return _mm512_reduce_max_ps(v); }
-
 // 2^x for x up to 127; exactly 0 far below, minus infinity included.
 template <int DEGREE>
 static inline V power_of_two(V x) {
@@ -59,21 +50,6 @@ static inline V sums(V* v) {
     return v[0];
 }
 #else
-static inline V load(const int8_t* p) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)));
-}
-static inline void store_rounded(int8_t* p, V v) {
-    __m256i whole = _mm256_cvtps_epi32(v);
-    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
-    _mm_storel_epi64((__m128i*)p, _mm_packs_epi16(words, words));
-}
-static inline V magnitude(V v) { return _mm256_andnot_ps(broadcast(-0.0f), v); }
-static inline float largest(V v) {
-    __m128 half = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    half = _mm_max_ps(half, _mm_movehl_ps(half, half));
-    return _mm_cvtss_f32(_mm_max_ss(half, _mm_shuffle_ps(half, half, 1)));
-}
-
 template <int DEGREE>
 static inline V power_of_two(V x) {
     V vanishes = _mm256_cmp_ps(x, broadcast(-126.0f), _CMP_LT_OQ);

@@ -69,8 +69,22 @@ class KVPages:
             joined.setdefault(page_bytes, []).extend(ids)
         for page_bytes, ids in joined.items():
             if ids and page_bytes in self._by_page_bytes:
-                buffer = self._by_page_bytes[page_bytes]
-                buffer.index_fill_(1, torch.tensor(ids, device=buffer.device), 0)
+                _zero(self._by_page_bytes[page_bytes], ids)
+
+
+def _zero(buffer_LKB: torch.Tensor, ids: list[int]) -> None:
+    """On a CPU neighbours are cleared together, whole pages at a time; a device takes them all in one call."""
+    if buffer_LKB.device.type != "cpu":
+        buffer_LKB.index_fill_(1, torch.tensor(ids, device=buffer_LKB.device), 0)
+        return
+    ordered = sorted(ids)
+    first = last = ordered[0]
+    for block_id in ordered[1:]:
+        if block_id > last + 1:
+            buffer_LKB[:, first : last + 1].zero_()
+            first = block_id
+        last = block_id
+    buffer_LKB[:, first : last + 1].zero_()
 
 
 def _page_bytes(specs: Mapping[str, KVCacheSpec]) -> int:

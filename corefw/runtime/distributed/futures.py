@@ -5,21 +5,52 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import TypeVar, cast
 
-__all__ = ["AskedFuture", "settled"]
+__all__ = ["AskedFuture", "SettledFuture", "settled"]
 
 _T = TypeVar("_T")
 
 
+class SettledFuture(Future[_T]):
+    """Is completed, and nobody else knows it: it has no lock, which two of a step would cost more than they carry."""
+
+    def __init__(self, value: _T | None = None, error: Exception | None = None) -> None:
+        self._value = value
+        self._error = error
+
+    def done(self) -> bool:
+        return True
+
+    def running(self) -> bool:
+        return False
+
+    def cancel(self) -> bool:
+        return False
+
+    def cancelled(self) -> bool:
+        return False
+
+    def result(self, timeout: float | None = None) -> _T:
+        del timeout
+        if self._error is not None:
+            raise self._error
+        return cast("_T", self._value)
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        del timeout
+        return self._error
+
+    def add_done_callback(self, fn: Callable[[Future[_T]], object]) -> None:
+        fn(self)
+
+
 def settled(call: Callable[[], _T]) -> Future[_T]:
     """The future of what is done when this returns; it carries the result, or the failure."""
-    future: Future[_T] = Future()
     try:
-        future.set_result(call())
+        return SettledFuture(call())
     except Exception as error:  # the step border: the caller records it
-        future.set_exception(error)
-    return future
+        return SettledFuture(error=error)
 
 
 class AskedFuture(Future[_T], ABC):

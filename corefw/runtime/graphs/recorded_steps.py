@@ -50,18 +50,22 @@ class ReplayedForward(Forward):
         outputs: Sequence[torch.Tensor],
     ) -> None:
         super().__init__(model, context)
-        self.hidden = outputs[0][: inputs.num_tokens]
+        num_tokens = inputs.num_tokens
+        self.hidden = outputs[0] if len(outputs[0]) == num_tokens else outputs[0][:num_tokens]
         num_sampled = len(inputs.sampled)
         if not num_sampled:
             return
         if len(outputs) == 1:
             self.logits = self.compute_logits(self.hidden[inputs.logits_indices])
             return
-        which = slice(num_sampled) if num_sampled == inputs.num_tokens else inputs.logits_indices
-        if len(outputs) == 2:
-            self.logits = outputs[1][which]
+        told = outputs[1:]
+        if len(outputs[0]) != num_sampled:
+            which = slice(num_sampled) if num_sampled == num_tokens else inputs.logits_indices
+            told = tuple(output[which] for output in told)
+        if len(told) == 1:
+            self.logits = told[0]
         else:
-            self.chosen = outputs[1][which], outputs[2][which]
+            self.chosen = told[0], told[1]
 
 
 @dataclass(frozen=True, slots=True)

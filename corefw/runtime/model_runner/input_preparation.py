@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,17 @@ class StepInputs:
     logits_indices: torch.Tensor
 
 
+class _Padded(NamedTuple):
+    """Of a padded step the tensors, in ``StepInputs``' order."""
+
+    input_ids: torch.Tensor
+    positions: torch.Tensor
+    query_starts: torch.Tensor
+    seq_lens: torch.Tensor
+    block_tables: tuple[torch.Tensor, ...]
+    slot_mappings: tuple[torch.Tensor, ...]
+
+
 class InputPreparation:
     """Owns the buffers that steps are written into.
 
@@ -95,6 +106,7 @@ class InputPreparation:
         self._tables = [
             TableBuffer(max_num_seqs, -(-max_model_len // group.block_size), device) for group in self._groups
         ]
+        self._padded: dict[tuple[int, int], _Padded] = {}
 
     def prepare(self, batch: BatchState, num_scheduled_tokens: Mapping[str, int]) -> StepInputs:
         """Lay out the step. Requests come in row order, whatever order the scheduler named them in."""
@@ -137,8 +149,14 @@ class InputPreparation:
         The tokens behind the step's own are id 0 at position 0 and have no slot, the requests have no tokens, no
         context and the null block; block tables have full width. ``inputs.num_tokens`` stays.
         """
-        return dataclasses.replace(
-            inputs,
+        views = self._padded.get((num_tokens, num_requests))
+        if views is None:
+            views = self._padded[num_tokens, num_requests] = self._views(num_tokens, num_requests)
+        return StepInputs(inputs.rows, inputs.num_tokens, *views, inputs.sampled, inputs.logits_indices)
+
+    def _views(self, num_tokens: int, num_requests: int) -> _Padded:
+        """Always at the same places, so they are made once."""
+        return _Padded(
             input_ids=self._input_ids.first(num_tokens),
             positions=self._positions.first(num_tokens),
             query_starts=self._query_starts.first(num_requests + 1),

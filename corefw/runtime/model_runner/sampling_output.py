@@ -65,6 +65,12 @@ class SamplingOutput:
             return ModelRunnerOutput(
                 request_ids=request_ids, sampled_token_ids=[[] for _ in request_ids], failed=errors
             )
+        if chosen is not None and not errors and (token_ids := _all_of(chosen)) is not None:
+            batch.append_tokens(inputs.rows[inputs.sampled], token_ids)
+            sampled = _by_request(len(request_ids), inputs.sampled, token_ids, None)
+            return ModelRunnerOutput(
+                request_ids=request_ids, sampled_token_ids=sampled, prompt_logprobs=prompt_logprobs
+            )
         rows = inputs.rows[inputs.sampled]
         result = _taken(chosen) if logits is None else self._sample(batch, rows, logits)
         failed = result.failed.cpu().numpy()
@@ -116,6 +122,14 @@ class SamplingOutput:
             metadata = dataclasses.replace(metadata, processors=tuple(bound))
         with torch.inference_mode():
             return self._sampler(logits, metadata)
+
+
+def _all_of(chosen: Chosen) -> npt.NDArray[np.int64] | None:
+    """What the model chose; None where a row's logits aren't numbers."""
+    values, token_ids = chosen
+    if not np.isfinite(values.float().cpu().numpy()).all():
+        return None
+    return token_ids.cpu().numpy()
 
 
 def _taken(chosen: Chosen | None) -> SamplerOutput:

@@ -8,7 +8,7 @@ ARGS ?=
 PYTEST_ARGS ?=
 # Much of a test's time is waiting for a process to start. The tests of a file share servers, so they stay together.
 WORKERS ?= 2
-SPREAD := -n $(WORKERS) --dist loadfile
+SPREAD := -n $(WORKERS) --dist loadfile --durations=15
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -61,6 +61,9 @@ $(EVAL): $(TOOLS)
 
 serve: $(RUNTIME)
 	@exec $(BIN)/corefw serve "$(MODEL)" --host 127.0.0.1 --port $(PORT) $(ARGS)
+
+# Hundreds of processes start during the tests: each would compile what it imports where bytecode isn't kept.
+test test-all: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(TOOLS)
 	$(BIN)/python -m pytest $(SPREAD) -m "not slow and not gpu" $(PYTEST_ARGS)

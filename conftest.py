@@ -10,8 +10,14 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from corefw import env
+from corefw.host import Host
 
 os.environ.update(env.child_environment())
+
+# Workers beside each other share the cores: threads of two, and of the servers that they start, would mostly wait.
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+if _WORKERS > 1 and not env.num_threads_are_chosen():
+    os.environ["OMP_NUM_THREADS"] = str(max(1, Host().usable_cpus() // _WORKERS))
 
 # A shell starts what runs in its background with SIGINT ignored, and children inherit that; here they are to notice it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

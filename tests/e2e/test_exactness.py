@@ -13,6 +13,7 @@ from corefw.messages.sampling import SamplingParams
 from tests.e2e.driver import open_engine, renderer_of, request, run, tokens
 from tests.e2e.prompts import MORE_PROMPTS, PROMPTS
 from tests.e2e.reference import forced_logits, greedy, reference_model
+from tests.models.threads import every_core  # noqa: F401
 
 pytestmark = pytest.mark.model
 NUM_TOKENS = 64

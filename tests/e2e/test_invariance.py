@@ -18,6 +18,7 @@ from corefw.messages.sampling import SamplingParams
 from corefw.testing.tiny_models import write_tiny_llama
 from tests.e2e.driver import DEMO_MODEL, Result, open_engine, renderer_of, request, run, stats, tokens
 from tests.e2e.prompts import PROMPTS
+from tests.models.threads import every_core  # noqa: F401
 
 NUM_TOKENS = 14
 GREEDY = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, seed=0, ignore_eos=True)

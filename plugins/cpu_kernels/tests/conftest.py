@@ -1,14 +1,20 @@
-"""Without the library there is nothing to try but that the pack says so."""
+"""Without the library there is nothing to try but that the pack says so. With it, work is divided among threads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+import torch
 
+from corefw.host import Host
 from corefw_cpu_kernels import library
 
+# Kernels keep the number of threads that torch has when they are loaded, which is one in a worker beside others.
+_threads = torch.get_num_threads()
+torch.set_num_threads(max(2, Host().usable_cpus()))
 collect_ignore_glob = [] if library.unavailable() is None else ["test_[!u]*.py"]
+torch.set_num_threads(_threads)
 
 
 @pytest.fixture(params=library.LEVELS)

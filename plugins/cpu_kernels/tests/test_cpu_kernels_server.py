@@ -12,7 +12,8 @@ from corefw.testing.tiny_models import write_tiny_llama
 
 def test_a_server_answers_in_bfloat16_by_these_kernels(tmp_path: Path) -> None:
     model = str(write_tiny_llama(tmp_path / "tiny"))
-    with serving(model, "--dtype", "bfloat16", "--num-gpu-blocks-override", "64") as server:
+    flags = ("--dtype", "bfloat16", "--num-gpu-blocks-override", "64")
+    with serving(model, *flags, env={"OMP_NUM_THREADS": "2"}) as server:
         body = {"model": model, "prompt": "abc", "max_tokens": 8, "ignore_eos": True, "temperature": 0}
         answers = [httpx.post(f"{server.url}/v1/completions", json=body, timeout=120).json() for _ in range(2)]
         assert [answer["usage"]["completion_tokens"] for answer in answers] == [8, 8]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import signal
 import time
@@ -58,9 +59,12 @@ def run(namespace: argparse.Namespace) -> int:
     except _StartEndedError as ended:
         status: int = ended.args[0]
         return status
+    finally:
+        gc.enable()
 
 
 def _serve(namespace: argparse.Namespace) -> int:
+    gc.disable()  # until everything is imported: see below
     started_s, times = time.time(), StageTimes.of_process("beginning")
     args = UserArgs.from_namespace(namespace)
     server_config = ServerConfig(**args.section("server"))
@@ -143,6 +147,8 @@ def _run(
     from corefw.engine.async_engine import AsyncEngine
     from corefw.server.run import run_server
 
+    gc.freeze()  # what was imported stays, and needn't be walked in every collection
+    gc.enable()
     config = prepared.config
     _log_decisions(config.decisions)
 

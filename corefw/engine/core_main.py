@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
+import gc
 import importlib
 import threading
 
@@ -19,6 +20,7 @@ __all__ = ["main"]
 def main() -> int:
     """Run the core until it is told to stop; returns the exit status."""
     faulthandler.enable(2)  # a plugin's native code that crashes leaves the place where it did
+    gc.disable()  # imports make no garbage to speak of, and collections take a fifth of their time
     arguments = _arguments()
     guard, control = ParentGuard.of(arguments)
     preload = threading.Thread(target=_preload, args=(arguments.preload,), name="preload", daemon=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -89,6 +90,8 @@ def _build(
     from corefw.engine.core import EngineCore  # scheduler and KV cache aren't needed to connect
     from corefw.plugin_system.manager import PluginManager
 
+    gc.freeze()  # what was imported stays
+    gc.enable()
     plugins = PluginManager.from_resolved(message.config.plugins.resolved, message.config.plugins.plugin_policy)
     plugins.watching = stages.watching
     try:

@@ -129,9 +129,11 @@ def _placed(sizes: Iterable[int]) -> tuple[list[int], int]:
 
 
 def _pieces(tensors: Sequence[Bytes]) -> Iterator[Bytes]:
-    """The file's content in pieces of the size that sums are made of."""
+    """The file's content in pieces of the size that sums are made of; each is overwritten by the next."""
     starts, size = _placed(tensor.nbytes for tensor in tensors)
-    piece = np.zeros(min(_SUMMED_BYTES, size), np.uint8)
+    # Memory of its own: from the heap it would stay with the process.
+    memory = mmap.mmap(-1, min(_SUMMED_BYTES, size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    piece = np.frombuffer(memory, np.uint8)
     at = 0  # of the piece, in the content
     for start, tensor in zip(starts, tensors, strict=True):
         done = 0
@@ -139,13 +141,13 @@ def _pieces(tensors: Sequence[Bytes]) -> Iterator[Bytes]:
             if start + done >= at + len(piece):
                 yield piece
                 at += len(piece)
-                piece = np.zeros(min(_SUMMED_BYTES, size - at), np.uint8)
+                piece = piece[: size - at]
+                piece.fill(0)
             offset = start + done - at
             count = min(len(piece) - offset, tensor.nbytes - done)
             piece[offset : offset + count] = tensor[done : done + count]
             done += count
-    if len(piece):
-        yield piece
+    yield piece
 
 
 def _sum(piece: Bytes) -> int:

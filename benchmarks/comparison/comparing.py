@@ -114,7 +114,8 @@ def _for_accuracy(engines: Sequence[Engine]) -> list[Engine]:
     if not own:
         return []
     exact = next((engine for engine in own if engine.form == "gguf"), own[0])
-    return [replace(exact, name="corefw-float32", options={**exact.options, "dtype": "float32"})]
+    options = {name: value for name, value in exact.options.items() if not name.startswith("quantization")}
+    return [replace(exact, name="corefw-float32", options={**options, "dtype": "float32"})]
 
 
 def _say(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -90,14 +91,20 @@ def _all(peers: Path, weights: Weights) -> Iterator[Engine]:
 def _corefw(max_model_len: int) -> Iterator[Engine]:
     python = Path(sys.executable)
     shared = {"max_model_len": max_model_len, "kv_cache_memory": KV_CACHE_MIB * 2**20, "generation_config": "none"}
-    for form, kind, dtype, label in (
-        ("hf", "bf16", "bfloat16", "corefw, bf16"),
-        ("gguf", "gguf", "auto", "corefw, the GGUF file"),
+    # As OpenVINO has it, the output head is in eight bits also where other layers have four.
+    head = {"quantization_config": json.dumps({"lm_head": "int8_per_channel"}, separators=(",", ":"))}
+    for form, kind, label, more in (
+        ("hf", "bf16", "corefw, bf16", {"dtype": "bfloat16"}),
+        ("gguf", "gguf", "corefw, the GGUF file", {"dtype": "auto"}),
+        ("hf", "int8", "corefw, int8 weights", {"quantization": "int8_per_channel", **head}),
+        ("hf", "int4", "corefw, int4 weights", {"quantization": "int4_per_group", **head}),
     ):
-        flags = [f"--{name.replace('_', '-')}={value}" for name, value in {**shared, "dtype": dtype}.items()]
+        options = {**shared, **more}
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+        flags = [flag.replace("{", "{{").replace("}", "}}") for flag in flags]  # they aren't places to fill
         yield Engine(
             name=f"corefw-{kind}", label=label, own=True, form=form, kind=kind, driver="drive_corefw", python=python,
-            options={**shared, "dtype": dtype}, environment=_OFFLINE,
+            options=options, environment=_OFFLINE,
             server=(str(python.parent / "corefw"), "serve", "{weights}", "--host=127.0.0.1", "--port={port}", *flags),
         )  # fmt: skip
 

@@ -71,7 +71,9 @@ def fingerprint_of(config: EngineConfig, additions: Iterable[tuple[str, str]] = 
 def _quantization(config: EngineConfig) -> list[str | None] | None:
     """The method, and what it was told where that isn't its name alone."""
     method, asked = config.quantization, config.model.quantization
-    return method and [method, None if asked == method else asked, config.model.quantization_config]
+    if method is None:
+        return None
+    return [method, None if asked == method else asked, config.model.quantization_config]
 
 
 def _versions(plugins: Iterable[ResolvedPlugin]) -> list[tuple[str, str, str, str]]:

@@ -10,6 +10,7 @@ import torch
 
 from corefw.models.layers.blocks import BlockTensor
 from corefw.models.layers.parameter import Parameter, Piece, place, whole_shape
+from corefw.models.layers.sharding import Split
 from corefw.models.ops.block_layout import joined_layout
 from corefw.observability.logging import get_logger
 
@@ -85,10 +86,10 @@ class PackedParameter(Parameter):
 
     def _take(self, tensor: torch.Tensor | BlockTensor, piece: Piece, shard_id: str) -> None:
         if piece.dim == 0:
-            tensor = tensor.narrow(0, piece.split.start, piece.split.size)
-        part = self._plan.converter.convert(self.layer_name, tensor)
-        if piece.dim != 0:  # rows are rounded whole, so that they are alike on however many ranks
-            part = self._own_inputs(part, piece)
+            rows = _rows_of(tensor, piece.split)
+            part = self._plan.converter.convert(self.layer_name, rows)
+        else:  # rows are rounded whole, so that they are alike on however many ranks
+            part = self._own_inputs(self._plan.converter.convert(self.layer_name, tensor), piece)
         if isinstance(part, BlockTensor) and part.type.name in self._plan.types:
             self._parts[shard_id] = part
             return
@@ -132,6 +133,12 @@ class PackedParameter(Parameter):
             part = self._parts.pop(shard_id)
             place(weight, piece, part.dequantised() if isinstance(part, BlockTensor) else part)
         return weight
+
+
+def _rows_of(tensor: torch.Tensor | BlockTensor, split: Split) -> torch.Tensor | BlockTensor:
+    rows = tensor.narrow(0, split.start, split.size)
+    assert rows is not None, "between rows a matrix may always be cut"
+    return rows
 
 
 def weight_parameter(pieces: Mapping[str, Piece], build: BuildContext) -> Parameter:

@@ -181,10 +181,13 @@ def _architecture(reader: ConfigReader) -> str:
 def _refuse_quantised(reader: ConfigReader) -> None:
     for key in _QUANTISED:
         if reader.has(key):
+            settings = reader.values[key]
+            method = settings.get("quant_method") if isinstance(settings, dict) else None
+            by = f" by {method[:40]!r}" if isinstance(method, str) else ""
             reader.fail(
                 key,
-                "says that the weights are quantised, which .safetensors models can't be here; use the "
-                "model as it was before quantisation, or a .gguf version",
+                f"says that the weights are quantised{by}, which .safetensors models can't be here; use the "
+                "model as it was before quantisation (--quantization rounds it while it is loaded), or a .gguf version",
             )
 
 

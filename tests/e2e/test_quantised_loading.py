@@ -1,0 +1,63 @@
+"""Plain weights that are rounded while they are loaded, in the real engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from corefw.messages.request import EngineCoreRequest
+from corefw.messages.sampling import SamplingParams
+from corefw.models.layers.block_quantizers import quantised_4_bits, quantised_8_bits
+from corefw.testing.tiny_models import write_tiny_llama
+from tests.e2e.driver import open_engine, request, run
+
+PARAMS = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True, logprobs=1)
+SIZES = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 8, "num_attention_heads": 8}
+ROUNDED = {"int8_per_channel": quantised_8_bits, "int4_per_group": quantised_4_bits}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_llama(tmp_path_factory.mktemp("plain") / "model", **SIZES)
+
+
+def requests() -> list[EngineCoreRequest]:
+    return [
+        request(str(index), [3 + (7 * index + 5 * at) % 200 for at in range(9 + index)], PARAMS) for index in (0, 1)
+    ]
+
+
+def results(model: Path, **settings: object) -> list[tuple[list[int], object]]:
+    common = {"max_model_len": 64, "kv_cache_memory": 2**20, "weights_cache": "off", **settings}
+    with open_engine(str(model), **common) as engine:
+        found = run(engine, requests())
+    return [(found[item.request_id].token_ids, found[item.request_id].logprobs) for item in requests()]
+
+
+@pytest.mark.parametrize("asked", ROUNDED)
+def test_in_float32_it_is_the_model_with_the_rounded_values_bit_for_bit(
+    asked: str, model: Path, tmp_path: Path
+) -> None:
+    rounded = write_tiny_llama(tmp_path / "rounded", **SIZES)
+    tensors = {
+        name: ROUNDED[asked](value).dequantised() if "_proj" in name else value
+        for name, value in load_file(model / "model.safetensors").items()
+    }
+    save_file(tensors, rounded / "model.safetensors", metadata={"format": "pt"})
+    found = results(model, dtype="float32", quantization=asked)
+    assert found == results(rounded, dtype="float32")
+    assert found != results(model, dtype="float32")
+
+
+def test_every_layer_may_have_its_own(model: Path) -> None:
+    settings = {
+        "targets": {"lm_head": "int8_dynamic", "layers.0.*": "int4_per_group", "*": "int8_dynamic"},
+        "ignore": ["*.2.mlp.down_proj"],
+    }
+    found = results(model, dtype="bfloat16", quantization_config=settings)
+    assert all(len(tokens) == PARAMS.max_tokens for tokens, _ in found)
+    torch.manual_seed(0)
+    assert found == results(model, dtype="bfloat16", quantization_config=settings)

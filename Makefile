@@ -21,6 +21,9 @@ KERNEL_SOURCES := $(wildcard plugins/*/CMakeLists.txt plugins/*/csrc/*)
 SAY_WITHOUT_COMPILER = @command -v $(firstword $(CXX)) >/dev/null || echo "no C++ compiler: kernels for the processor are left out, torch's own ops serve"
 install-of = $(foreach pack,$(1),-e ./$(pack))
 files-of = $(addsuffix /pyproject.toml,$(1))
+# pip compiles what it installs on one core; this takes all, and leaves to the first import what is seldom imported. Some
+# packages have files for other versions of Python, which are no error.
+COMPILE = $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|testing|transformers/models)/' $(VENV)/lib || :
 RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed
 EVAL := $(VENV)/.eval-installed
@@ -50,7 +53,8 @@ $(RUNTIME): pyproject.toml $(call files-of,$(SERVE_PACKS)) $(KERNEL_SOURCES) | $
 $(TOOLS): pyproject.toml $(call files-of,$(PACKS)) $(KERNEL_SOURCES) | $(BIN)/python
 	@echo "installing corefw and its tools into $(VENV) (PyTorch is large: minutes at the first time)"
 	$(SAY_WITHOUT_COMPILER)
-	$(PIP) install --quiet -e ".[test,dev]" $(call install-of,$(PACKS))
+	$(PIP) install --quiet --no-compile -e ".[test,dev]" $(call install-of,$(PACKS))
+	@$(COMPILE)
 	@touch $@ $(RUNTIME)
 
 # lm-eval brings several hundred MB of its own: for the slow tests alone.

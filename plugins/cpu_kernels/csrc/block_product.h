@@ -30,8 +30,9 @@ struct BlockProduct {
 static const float LEAST_ROUNDED = 1e-30f;
 
 static void round_row(const bf16* row, int64_t bricks, int8_t* values, Rounded* rounded) {
+    V nothing = zero();
     for (int64_t brick = 0; brick < bricks; ++brick, row += BRICK, values += BRICK) {
-        V wide[BRICK / WIDTH], high = zero(), nothing = zero();
+        V wide[BRICK / WIDTH], high = zero();
         for (int i = 0; i < BRICK / WIDTH; ++i) {
             wide[i] = load(row + i * WIDTH);
             high = vmax(high, magnitude(wide[i]));
@@ -45,10 +46,10 @@ static void round_row(const bf16* row, int64_t bricks, int8_t* values, Rounded* 
             sums[i * WIDTH / 16] += sum(to_floats(codes));
         }
         rounded[brick] = {scale, scale * (sums[0] + sums[1]), int32_t(sums[0]), int32_t(sums[1])};
-        // No number among the inputs makes no number of the results.
-        float strange = sum(nothing);
-        if (strange != strange) rounded[brick] = {strange, strange, 0, 0};
     }
+    // No number among the inputs makes no number of the results.
+    float strange = sum(nothing);
+    if (strange != strange) rounded[0] = {strange, strange, 0, 0};
 }
 
 static void round_rows(BlockProduct& product) {
@@ -56,7 +57,7 @@ static void round_rows(BlockProduct& product) {
     uint8_t* memory = static_cast<uint8_t*>(ck_scratch(size + product.rows * bricks * int64_t(sizeof(Rounded))));
     int8_t* values = reinterpret_cast<int8_t*>(memory);
     Rounded* rounded = reinterpret_cast<Rounded*>(memory + size);
-    parallel_ranges(product.rows, 32768 / product.inputs + 1, [&](int64_t begin, int64_t end) {
+    parallel_ranges(product.rows, 2048 / product.inputs + 1, [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row)
             round_row(product.input + row * product.input_stride, bricks, values + row * product.inputs,
                       rounded + row * bricks);

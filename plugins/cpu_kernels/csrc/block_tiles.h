@@ -62,32 +62,98 @@ static inline void widen_brick(const uint8_t* brick, const Scales& scales, bf16*
     }
 }
 
-// A panel as packed_product.h has it.
+// Some bricks of a panel, as packed_product.h has its blocks.
 template <class T>
-static void widen_panel(const BlockProduct& product, int64_t panel, bf16* out) {
-    const int64_t bricks = product.bricks();
-    const uint8_t* at = product.weight + panel * T::panel_bytes(bricks);
-    for (int64_t brick = 0; brick < bricks; ++brick, out += BLOCK_ELEMENTS) {
-        ask_for<T>(at, brick);
-        widen_brick<T>(at + brick * T::brick_bytes, scales_of<T>(T::scales(at, bricks), brick, 0), out);
+static inline void widen_bricks(const uint8_t* panel, int64_t bricks, int64_t begin, int64_t end, bf16* out) {
+    for (int64_t brick = begin; brick < end; ++brick, out += BLOCK_ELEMENTS) {
+        ask_for<T>(panel, brick);
+        widen_brick<T>(panel + brick * T::brick_bytes, scales_of<T>(T::scales(panel, bricks), brick, 0), out);
     }
 }
 
-template <class T>
-static void tile_range_widened(const BlockProduct& product, int64_t begin, int64_t end) {
-    const int64_t size = product.bricks() * BLOCK_ELEMENTS;
-    bf16* wide = static_cast<bf16*>(ck_scratch((end - begin) * size * 2));
-    for (int64_t panel = begin; panel < end; ++panel) widen_panel<T>(product, panel, wide + (panel - begin) * size);
+static Product plain_product(const BlockProduct& product) {
     Product plain;
     plain.out = product.out;
     plain.out_stride = product.out_stride;
     plain.input = product.input;
     plain.input_stride = product.input_stride;
-    plain.weight = wide - begin * size;
+    plain.weight = nullptr;
     plain.bias = product.bias;
     plain.rows = product.rows;
     plain.blocks = product.bricks();
     plain.outputs = product.outputs;
+    return plain;
+}
+
+// So many bricks are widened before they are multiplied: they are still in the inner cache, and no longer on their way.
+static const int64_t BRICKS_AT_ONCE = 6;
+
+// Up to 32 rows by two panels; sums stay in the tiles 0 to 3. LOWER: there are more than 16 rows.
+template <class T, bool LOWER>
+static void tile_pair(const BlockProduct& product, const uint8_t* left, const uint8_t* right, float (*sums)[256]) {
+    alignas(64) bf16 wide[2][BRICKS_AT_ONCE * BLOCK_ELEMENTS];
+    const int64_t bricks = product.bricks(), stride = product.input_stride * 2;
+    const bf16 *upper = product.input, *lower = upper + 16 * product.input_stride;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t begin = 0; begin < bricks; begin += BRICKS_AT_ONCE) {
+        int64_t end = begin + BRICKS_AT_ONCE < bricks ? begin + BRICKS_AT_ONCE : bricks;
+        widen_bricks<T>(left, bricks, begin, end, wide[0]);
+        widen_bricks<T>(right, bricks, begin, end, wide[1]);
+        for (int64_t brick = begin; brick < end; ++brick) {
+            _tile_loadd(6, wide[0] + (brick - begin) * BLOCK_ELEMENTS, 64);
+            _tile_loadd(4, upper + brick * BLOCK, stride);
+            _tile_loadd(7, wide[1] + (brick - begin) * BLOCK_ELEMENTS, 64);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(1, 4, 7);
+            if (!LOWER) continue;
+            _tile_loadd(5, lower + brick * BLOCK, stride);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+    }
+    _tile_stored(0, sums[0], 64);
+    _tile_stored(1, sums[1], 64);
+    _tile_stored(2, sums[2], 64);
+    _tile_stored(3, sums[3], 64);
+}
+
+template <class T>
+static void tile_range_at_once(const BlockProduct& product, int64_t begin, int64_t end) {
+    alignas(64) float sums[4][256];
+    const Product plain = plain_product(product);
+    const int upper = product.rows < 16 ? int(product.rows) : 16, lower = int(product.rows) - upper;
+    const int64_t size = T::panel_bytes(product.bricks());
+    configure(upper, lower);
+    for (int64_t panel = begin; panel < end; panel += 2) {
+        const uint8_t *left = product.weight + panel * size, *right = panel + 1 < end ? left + size : left;
+        if (lower) tile_pair<T, true>(product, left, right, sums);
+        else tile_pair<T, false>(product, left, right, sums);
+        if (panel + 1 < end) {
+            finish_tiles(plain, 0, upper, panel, sums[0], sums[1]);
+            finish_tiles(plain, 16, lower, panel, sums[2], sums[3]);
+        } else {
+            finish_tile(plain, 0, upper, panel, sums[0]);
+            finish_tile(plain, 16, lower, panel, sums[2]);
+        }
+    }
+    _tile_release();
+}
+
+template <class T>
+static void tile_range_widened(const BlockProduct& product, int64_t begin, int64_t end) {
+    if (product.rows <= 32) {
+        tile_range_at_once<T>(product, begin, end);
+        return;
+    }
+    const int64_t bricks = product.bricks(), size = bricks * BLOCK_ELEMENTS;
+    bf16* wide = static_cast<bf16*>(ck_scratch((end - begin) * size * 2));
+    for (int64_t panel = begin; panel < end; ++panel)
+        widen_bricks<T>(product.weight + panel * T::panel_bytes(bricks), bricks, 0, bricks, wide + (panel - begin) * size);
+    Product plain = plain_product(product);
+    plain.weight = wide - begin * size;
     range(plain, begin, end);
 }
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 from corefw.cli.bench.offline import show
@@ -16,6 +22,7 @@ from corefw.errors import ConfigError, EngineStartError
 __all__ = ["add_arguments", "run"]
 
 _READY = "corefw is ready on "
+_STAGES = " s (beginning "  # of lines with a ``StageTimes``
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,21 +39,47 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--num-iters must be at least 1, got {options.num_iters}")
     model = [] if options.model is None else [options.model]
     command = [sys.executable, "-P", "-m", "corefw.cli.main", "serve", *model, "--port", "0", *options.serve_flags]
-    starts_s = [_start(command) for _ in range(options.num_iters)]
-    show(
-        options,
-        {
-            "first": starts_s[0],
-            "median": statistics.median(starts_s),
-            "fastest": min(starts_s),
-            "starts": [round(value, 3) for value in starts_s],
-        },
-    )
+    starts, torch_s = [], []
+    for _ in range(options.num_iters):
+        starts.append(_start(command))
+        torch_s.append(_import_torch_s())
+    ready_s = [start.ready_s for start in starts]
+    figures: dict[str, object] = {
+        "first": ready_s[0],
+        "median": statistics.median(ready_s),
+        "fastest": min(ready_s),
+        "starts": [round(value, 3) for value in ready_s],
+        "import torch": statistics.median(torch_s),
+    }
+    tokens_s = [start.token_s for start in starts if start.token_s is not None]
+    if tokens_s:
+        figures["first token"] = statistics.median(tokens_s)
+    if starts[-1].memory_bytes:
+        figures["memory (MiB)"] = statistics.median(start.memory_bytes for start in starts) / 2**20
+    show(options, figures)
+    print(*starts[-1].stages, sep="\n")
     return 0
 
 
-def _start(command: list[str]) -> float:
-    """Seconds until the server says that it is ready; it is stopped then.
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """One start.
+
+    Attributes:
+        ready_s: until the server said that it is ready.
+        token_s: until it had answered with one token; None where it refused.
+        memory_bytes: of all its processes then, shared pages in parts; 0 where the kernel doesn't tell.
+        stages: lines of its log that say what took how long.
+    """
+
+    ready_s: float
+    token_s: float | None
+    memory_bytes: int
+    stages: list[str]
+
+
+def _start(command: list[str]) -> _Started:
+    """Start a server, ask it for a token, and stop it.
 
     Raises:
         EngineStartError: it ended without becoming ready.
@@ -58,15 +91,55 @@ def _start(command: list[str]) -> float:
     ):
         assert server.stdout is not None
         try:
-            if not _becomes_ready(server.stdout):
-                log.seek(0)
-                last = log.read().strip().splitlines()[-1:]
+            url = _ready_url(server.stdout)
+            if url is None:
+                last = _read(log).strip().splitlines()[-1:]
                 raise EngineStartError(f"the server didn't start: {''.join(last)[:500]}")
-            return time.perf_counter() - begin_s
+            ready_s = time.perf_counter() - begin_s
+            token_s = time.perf_counter() - begin_s if _answers(url) else None
+            memory = sum(map(_memory_bytes, _family(server.pid)))
+            return _Started(ready_s, token_s, memory, [line for line in _read(log).splitlines() if _STAGES in line])
         finally:
             server.terminate()
             server.communicate()
 
 
-def _becomes_ready(output: IO[str]) -> bool:
-    return any(line.startswith(_READY) for line in output)
+def _ready_url(output: IO[str]) -> str | None:
+    return next((line.removeprefix(_READY).strip() for line in output if line.startswith(_READY)), None)
+
+
+def _read(log: IO[str]) -> str:
+    log.seek(0)
+    return log.read()
+
+
+def _answers(url: str) -> bool:
+    body = json.dumps({"prompt": "Hello", "max_tokens": 1, "temperature": 0}).encode()
+    request = urllib.request.Request(f"{url}/v1/completions", body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return bool(answer.read())
+    except OSError:  # it wants a key, or speaks over TLS with a certificate of its own
+        return False
+
+
+def _family(pid: int) -> Iterator[int]:
+    """A process and its descendants."""
+    yield pid
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in children.read_text().split():
+            yield from _family(int(child))
+
+
+def _memory_bytes(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _import_torch_s() -> float:
+    begin_s = time.perf_counter()
+    subprocess.run([sys.executable, "-P", "-c", "import torch"], check=True)
+    return time.perf_counter() - begin_s

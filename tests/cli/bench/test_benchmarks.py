@@ -94,7 +94,12 @@ def test_startup_measures_starts_and_tells_why_one_failed(tiny: Path, tmp_path: 
     flags = ("--num-iters", "1", "--output-json", str(tmp_path / "out.json"))
     shown = corefw("bench", "startup", "--model", str(tiny), *flags, "--", "--kv-cache-memory", "8MiB")
     assert shown.returncode == 0, shown.stderr
-    assert json.loads((tmp_path / "out.json").read_text())["first"] > 0
+    figures = json.loads((tmp_path / "out.json").read_text())
+    assert 0 < figures["first"] < figures["first token"]
+    assert figures["import torch"] > 0
+    assert figures["memory (MiB)"] > 50
+    assert "core started in" in shown.stdout
+    assert "loading the model" in shown.stdout
     shown = corefw("bench", "startup", "--model", "/no/such/model")
     assert shown.returncode == 1
     assert "/no/such/model" in shown.stderr

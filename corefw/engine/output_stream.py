@@ -30,7 +30,8 @@ class OutputStream:
         self._death: EngineDeadError | None = None
         self._complete = False
         self._exhausted = False
-        self._filled = asyncio.Event()
+        # An event would cost more than the output that it announces.
+        self._waiter: asyncio.Future[None] | None = None
 
     def put(self, output: EngineCoreOutput) -> None:
         """From the engine: news. What comes after the last output is dropped."""
@@ -38,13 +39,13 @@ class OutputStream:
             return
         self._complete = output.finish_reason is not None
         self._items.append(output)
-        self._filled.set()
+        self._wake()
 
     def fail(self, death: EngineDeadError) -> None:
         """From the engine: nothing will come any more."""
         if not self._complete:
             self._death = death
-            self._filled.set()
+            self._wake()
 
     def abort(self) -> None:
         """End the request; its iterator ends at once with ``FinishReason.ABORT``. Idempotent, no-op on an ended one."""
@@ -58,7 +59,7 @@ class OutputStream:
         self.abort()
         self._items.clear()
         self._exhausted = True
-        self._filled.set()
+        self._wake()
 
     def __aiter__(self) -> OutputStream:
         return self
@@ -69,12 +70,17 @@ class OutputStream:
                 raise StopAsyncIteration
             if self._death is not None:
                 raise self._death
-            self._filled.clear()
+            self._waiter = asyncio.get_running_loop().create_future()
             try:
-                await self._filled.wait()
+                await self._waiter
             except asyncio.CancelledError:
                 self.abort()
                 raise
         output = self._items.popleft()
         self._exhausted = output.finish_reason is not None
         return output
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

@@ -64,6 +64,9 @@ class _ByteDetokenizer:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, ids: Sequence[int]) -> str:
+        if len(ids) == 1:  # nearly always
+            skips = self._is_skipped is not None and self._is_skipped(ids[0])
+            return "" if skips else self._utf8.decode(self._token_bytes(ids[0]))
         if self._is_skipped is not None:
             ids = [token_id for token_id in ids if not self._is_skipped(token_id)]
         return self._utf8.decode(b"".join(map(self._token_bytes, ids)))

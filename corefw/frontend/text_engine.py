@@ -144,6 +144,8 @@ class TextEngine:
         )
         self.hooks.check(asked)
         _log.debug("request %s runs as %s", request_id, requests[0].request_id)
+        if len(requests) == 1 and self._admission is None:
+            return self._run_one(asked, requests[0], observer, 0)
         run = self._run_alone if len(requests) == 1 else self._run_many
         return run(asked, requests, observer)
 

@@ -137,7 +137,7 @@ class Generation:
         """
         return self.state.admission.places(num_prompts * self.params.n)
 
-    async def updates(
+    def updates(
         self,
         prompts: Sequence[list[int]],
         params: Sequence[str],
@@ -160,9 +160,15 @@ class Generation:
             EngineError: the engine failed, or a choice did.
         """
         self.check_choices(len(prompts))
+        updates = self._updates(prompts, params, embeds, sources)
         num_bytes = self.params.n * sum(len(span.values.data) for spans in embeds or () for span in spans)
+        return self._holding(num_bytes, updates) if num_bytes else updates
+
+    async def _holding(
+        self, num_bytes: int, updates: AsyncGenerator[tuple[int, GenerationUpdate], None]
+    ) -> AsyncGenerator[tuple[int, GenerationUpdate], None]:
         with self.state.embeds_memory.held(num_bytes):
-            async with aclosing(self._updates(prompts, params, embeds, sources)) as updates:
+            async with aclosing(updates):
                 async for choice, update in updates:
                     yield choice, update
 

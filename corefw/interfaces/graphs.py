@@ -32,6 +32,11 @@ class Recording(ABC):
     def replay(self, piece: int = 0) -> None:
         """Do one piece of the work again, with what its tensors hold now: the same addresses, shapes and numbers."""
 
+    def times_ms(self, piece: int = 0) -> Sequence[tuple[str, float]]:
+        """Do it with a clock: each kernel's name and time, in order. Default: nothing is done, and nothing is told."""
+        del piece
+        return ()
+
 
 class GraphCapture(ABC):
     """A device's recorder. One recording at a time, by one thread. See ``DeviceRuntime.graph_capture``.

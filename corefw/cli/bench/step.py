@@ -43,12 +43,15 @@ def run(options: argparse.Namespace) -> int:
             for _ in range(options.num_steps):
                 stages.step()
         ops = _profile(engine, options) if options.num_ops else []
+        kernels = _recorded_kernels(engine, options) if options.num_ops else []
     figures = stages.figures()
     print(_stage_table(figures))
     if ops:
-        print(_operator_table(ops, figures["step"]))
+        print(_operator_table("operator", ops, figures["step"]))
+    if kernels:
+        print(_operator_table("recorded kernel", kernels, figures["step"]))
     if options.output_json:
-        result = {"batch_size": options.batch_size, "stages_ms": figures, "operators": ops}
+        result = {"batch_size": options.batch_size, "stages_ms": figures, "operators": ops, "kernels": kernels}
         Path(options.output_json).write_text(json.dumps(result, indent=1), encoding="utf-8")
     return 0
 
@@ -161,8 +164,8 @@ def _stage_table(figures: Mapping[str, float]) -> str:
     return "\n".join(lines)
 
 
-def _operator_table(operators: Sequence[Mapping[str, Any]], step_ms: float) -> str:
-    lines = ["", "| operator | calls a step | ms a step | share |", "|---|---|---|---|"]
+def _operator_table(what: str, operators: Sequence[Mapping[str, Any]], step_ms: float) -> str:
+    lines = ["", f"| {what} | calls a step | ms a step | share |", "|---|---|---|---|"]
     for row in operators:
         share = row["ms"] / step_ms
         lines.append(f"| {row['name']} | {row['calls']:g} | {row['ms']:.3f} | {share:.0%} |")
@@ -184,3 +187,16 @@ def _profile(engine: LLMEngine, options: argparse.Namespace) -> list[dict[str, A
         }
         for event in events[: options.num_ops]
     ]
+
+
+def _recorded_kernels(engine: LLMEngine, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """What the recorded step is made of, by kernel, median times; empty where steps aren't replayed whole."""
+    recorded = _owner(engine.core, (*_RUNNER, "recorded", "last_replayed"))
+    if recorded is None:
+        return []
+    replays = [recorded.times_ms() for _ in range(options.num_steps)]
+    sums: dict[str, list[float]] = {}
+    for calls in zip(*replays, strict=True):
+        sums.setdefault(calls[0][0], []).append(statistics.median(time_ms for _, time_ms in calls))
+    rows = [{"name": name, "calls": len(times), "ms": sum(times)} for name, times in sums.items()]
+    return sorted(rows, key=lambda row: -float(row["ms"]))[: options.num_ops]

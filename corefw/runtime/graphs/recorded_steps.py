@@ -119,6 +119,7 @@ class RecordedSteps:
         self._told: dict[str, None] = {}
         self._num_refused: Counter[BatchDescriptor] = Counter()
         self.num_replays = 0
+        self.last_replayed: Recording | None = None  # of steps that are replayed whole
 
     @property
     def descriptors(self) -> list[BatchDescriptor]:
@@ -175,6 +176,7 @@ class RecordedSteps:
             if descriptor.mode is GraphMode.FULL:
                 context = self._assembly.assemble(self._padded(inputs, descriptor))
                 recording.replay()
+                self.last_replayed = recording
             else:
                 context = self._assembly.assemble(inputs)
                 with set_forward_context(context):

@@ -16,10 +16,15 @@ import torch
 
 from corefw_cpu_kernels import library
 
-__all__ = ["Kernel", "Tape"]
+__all__ = ["Call", "Kernel", "Tape", "name_of"]
 
 _Entry = ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # releases the interpreter's lock
 Argument = torch.Tensor | int | float | None
+
+Call = tuple[int, bytes, tuple[Argument, ...]]
+"""Address of the kernel, its packed arguments, and these as they were given."""
+
+_names: dict[int, str] = {}  # of kernels, by address
 
 # By thread: one may record while another, with another engine, only computes.
 _recording: dict[int, Tape] = {}
@@ -53,7 +58,13 @@ class Kernel:
         address = library.entry_point(self.name)
         entry = address, _Entry(address)
         self._entries[library.level()] = entry
+        _names[address] = self.name
         return entry
+
+
+def name_of(address: int) -> str:
+    """The name of a kernel that has been called."""
+    return _names[address]
 
 
 class _Call(ctypes.Structure):
@@ -64,15 +75,17 @@ class Tape:
     """Calls in the order in which they were made, replayed in one.
 
     Keeps every tensor alive that a call had: its addresses are the recorded ones for good.
+
+    Attributes:
+        calls: what was recorded.
     """
 
     def __init__(self) -> None:
-        self._calls: list[tuple[int, bytes]] = []
-        self._kept: list[tuple[Argument, ...]] = []
+        self.calls: list[Call] = []
         self._array: Any = None
 
     def __len__(self) -> int:
-        return len(self._calls)
+        return len(self.calls)
 
     @contextmanager
     def record(self) -> Iterator[Tape]:
@@ -92,12 +105,11 @@ class Tape:
 
     def append(self, address: int, packed: bytes, args: tuple[Argument, ...]) -> None:
         """Add a call."""
-        self._calls.append((address, packed))
-        self._kept.append(args)
+        self.calls.append((address, packed, args))
         self._array = None
 
     def replay(self) -> None:
         """Make all calls again, with the same addresses and numbers."""
         if self._array is None:
-            self._array = (_Call * len(self._calls))(*(_Call(*call) for call in self._calls))
-        library.library().ck_replay(self._array, ctypes.c_int64(len(self._calls)))
+            self._array = (_Call * len(self.calls))(*(_Call(*call[:2]) for call in self.calls))
+        library.library().ck_replay(self._array, ctypes.c_int64(len(self.calls)))

@@ -17,24 +17,13 @@ import torch
 
 from corefw.interfaces.graphs import CaptureRefused, GraphCapture, Recording
 from corefw_cpu_kernels import library
-from corefw_cpu_kernels.calls import Argument, Tape
+from corefw_cpu_kernels.calls import Argument, Call, Tape, name_of
 from corefw_cpu_kernels.torch_watch import TorchWatch
 
 __all__ = ["CpuGraphCapture", "CpuRecording"]
 
 _ALIGNMENT = 64
 _MIB = 2**20
-
-
-class _CallLog(Tape):
-    """A tape with the arguments of its calls as they were given."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[tuple[int, bytes, tuple[Argument, ...]]] = []
-
-    def append(self, address: int, packed: bytes, args: tuple[Argument, ...]) -> None:
-        self.calls.append((address, packed, args))
 
 
 class CpuRecording(Recording):
@@ -61,7 +50,7 @@ class CpuRecording(Recording):
             (ctypes.c_void_p(calls.ctypes.data + 16 * start), ctypes.c_int64(end - start))
             for start, end in zip(starts, ends, strict=True)
         ]
-        self._replay = library.library().ck_replay
+        self._replay, self._replay_timed = library.library().ck_replay, library.library().ck_replay_timed
         self.outputs = tuple(outputs)
         self.num_bytes = num_bytes + self._args.nbytes + calls.nbytes
 
@@ -70,6 +59,14 @@ class CpuRecording(Recording):
 
     def replay(self, piece: int = 0) -> None:
         self._replay(*self._pieces[piece])
+
+    def times_ms(self, piece: int = 0) -> list[tuple[str, float]]:
+        first, count = self._pieces[piece]
+        nanoseconds = np.zeros(count.value, np.int64)
+        self._replay_timed(first, count, ctypes.c_void_p(nanoseconds.ctypes.data))
+        start = sum(earlier.value for _, earlier in self._pieces[:piece])
+        names = [name_of(address) for address in self._calls[start : start + count.value, 0].tolist()]
+        return list(zip(names, (nanoseconds / 1e6).tolist(), strict=True))
 
 
 class CpuGraphCapture(GraphCapture):
@@ -81,14 +78,14 @@ class CpuGraphCapture(GraphCapture):
 
     def __init__(self) -> None:
         self._shared = torch.empty(0, dtype=torch.uint8)
-        self._log = _CallLog()
+        self._log = Tape()
         self._watch = TorchWatch()
         self._starts: list[int] = []
         self._pinned: list[torch.Tensor] = []
         self._open = ExitStack()
 
     def begin(self) -> None:
-        self._log, self._watch = _CallLog(), TorchWatch()
+        self._log, self._watch = Tape(), TorchWatch()
         self._starts, self._pinned = [], []
         self.resume()
 
@@ -103,7 +100,7 @@ class CpuGraphCapture(GraphCapture):
 
     def cancel(self) -> None:
         self._open.close()
-        self._log, self._watch, self._pinned = _CallLog(), TorchWatch(), []
+        self._log, self._watch, self._pinned = Tape(), TorchWatch(), []
 
     def end(self, outputs: Sequence[torch.Tensor]) -> Recording:
         self._open.close()
@@ -142,7 +139,7 @@ class _MemoryPlan:
     def __init__(
         self,
         made: Sequence[torch.Tensor],
-        calls: Sequence[tuple[int, bytes, tuple[Argument, ...]]],
+        calls: Sequence[Call],
         pinned: Sequence[torch.Tensor],
         outputs: Sequence[torch.Tensor],
     ) -> None:
@@ -185,7 +182,7 @@ class _MemoryPlan:
         """Whether a tensor's memory is in the plan."""
         return _storage(tensor) in self._sizes
 
-    def _refuse_hidden_addresses(self, calls: Sequence[tuple[int, bytes, tuple[Argument, ...]]]) -> None:
+    def _refuse_hidden_addresses(self, calls: Sequence[Call]) -> None:
         """A number that is an address of memory to be moved would go on pointing to where it was."""
         starts = np.array(sorted(self._sizes), np.int64)
         sizes = np.array([self._sizes[start] for start in starts.tolist()], np.int64)

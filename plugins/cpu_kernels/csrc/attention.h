@@ -8,11 +8,17 @@
 
 namespace CK_NS {
 
-// Keys are met in chunks that begin at multiples of this. What a chunk gives depends on nothing but the query and the
-// chunk, and chunks are added up in order: so a result doesn't depend on how work is cut.
+// Keys are met in chunks that begin at multiples of this. What a chunk gives a decode depends on nothing but the query
+// and the chunk, and chunks are added up in order: so its result doesn't depend on how work is cut. Nor does a prompt's
+// where a fixed order is asked for; without it, tiles may meet parts of a chunk that others meet as a whole.
 static const int KEYS = 128;
 
 enum Kind { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2 };
+
+// Bytes of a row of a page.
+static inline int64_t row_bytes_of(int64_t kv_kind, int64_t head_size) {
+    return kv_kind == INT8 ? 2 * head_size + 8 : 2 * head_size * (kv_kind == BFLOAT16 ? 2 : 4);
+}
 
 // Written once a step by the metadata builder, read when the kernel runs; eight-byte words.
 struct Step {
@@ -40,12 +46,11 @@ struct Layer {
     bool fixed_order;  // results must not depend on how a prompt is cut
 
     int64_t group() const { return num_heads / num_kv_heads; }
-    int64_t row_bytes() const {
-        return kv_kind == INT8 ? 2 * head_size + 8 : 2 * head_size * (kv_kind == BFLOAT16 ? 2 : 4);
-    }
+    int64_t row_bytes() const { return row_bytes_of(kv_kind, head_size); }
     int64_t num_new(int64_t request) const { return step->query_starts[request + 1] - step->query_starts[request]; }
     // Position of a request's first new token.
     int64_t start(int64_t request) const { return step->seq_lens[request] - num_new(request); }
+    // The keys that a query at a position sees: from the first on, and before the last.
     int64_t last_key(int64_t position) const { return position + 1; }
     int64_t first_key(int64_t position) const {
         return window > 0 && position >= window ? position - window + 1 : 0;

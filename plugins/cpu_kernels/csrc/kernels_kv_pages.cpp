@@ -5,12 +5,8 @@ namespace CK_NS {
 
 static const int64_t LEAST_TOKENS = 32;  // that a thread takes
 
-template <class From>
-static void copy_head(bf16* out, const From* from, int64_t size) {
-    for (int64_t i = 0; i < size; i += WIDTH) store(out + i, load(from + i));
-}
-template <class From>
-static void copy_head(float* out, const From* from, int64_t size) {
+template <class To, class From>
+static void copy_head(To* out, const From* from, int64_t size) {
     for (int64_t i = 0; i < size; i += WIDTH) store(out + i, load(from + i));
 }
 
@@ -46,7 +42,7 @@ static void write(const ck_arg* args, int64_t begin, int64_t end) {
     char* pages = pointer<char>(args[4]);
     const int64_t* slots = pointer<int64_t>(args[6]);
     int64_t heads = args[8].i, size = args[9].i, block_size = args[10].i, kv_kind = args[12].i;
-    int64_t bytes = kv_kind == INT8 ? 2 * size + 8 : 2 * size * (kv_kind == BFLOAT16 ? 2 : 4);
+    int64_t bytes = row_bytes_of(kv_kind, size);
     for (int64_t token = begin; token < end; ++token) {
         if (slots[token] < 0) continue;
         char* page = pages + slots[token] / block_size * args[5].i + slots[token] % block_size * bytes;

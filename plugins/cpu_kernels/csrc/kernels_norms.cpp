@@ -3,7 +3,7 @@
 
 namespace CK_NS {
 
-// Rows that a thread takes at least: below, waking the others costs more than it saves.
+// Elements that a thread takes at least: below, waking the others costs more than it saves.
 static const int64_t LEAST_ELEMENTS = 16384;
 
 static float scale_of(const bf16* row, int64_t width, float eps) {
@@ -36,7 +36,7 @@ static void add_row(bf16* total, const bf16* left, const bf16* right, int64_t wi
         [&](int64_t i, int n) { store_part(total + i, add(load_part(left + i, n), load_part(right + i, n)), n); });
 }
 
-static int64_t least_rows(int64_t width) { return width >= LEAST_ELEMENTS ? 1 : LEAST_ELEMENTS / (width + 1) + 1; }
+static int64_t least_rows(int64_t width) { return LEAST_ELEMENTS / (width + 1) + 1; }
 
 }  // namespace CK_NS
 

@@ -70,7 +70,7 @@ CK_KERNEL(embedding) {
     });
 }
 
-// The same from a weight that is packed for products (see kernels_linear.cpp): pairs of a row are 16 pairs apart.
+// The same from a weight that is packed for products (see packed_product.h): pairs of a row are 16 pairs apart.
 CK_KERNEL(packed_embedding) {
     bf16* out = pointer<bf16>(args[0]);
     const int64_t* ids = pointer<int64_t>(args[1]);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable
 
@@ -54,6 +56,16 @@ def test_a_replay_computes_from_what_the_inputs_hold_now(
         rows.copy_(_rows(seed, num_rows + 1))
         recording.replay()
         assert torch.equal(recording.outputs[0], work(rows))
+
+
+def test_a_recording_tells_what_its_kernels_take() -> None:
+    rows, capture = _rows(0), CpuGraphCapture()
+    recording = _recorded(capture, lambda: activations.silu_and_mul(_norm(rows)))
+    rows.copy_(_rows(1))
+    times = recording.times_ms()
+    assert [name for name, _ in times] == ["rms_norm", "silu_and_mul"]
+    assert all(time_ms > 0 for _, time_ms in times)
+    assert torch.equal(recording.outputs[0], activations.silu_and_mul(_norm(rows)))
 
 
 def test_results_lie_in_memory_that_is_used_again_once_nobody_reads_it() -> None:
@@ -153,3 +165,15 @@ def test_what_a_step_computed_on_the_way_is_gone_once_it_is_recorded() -> None:
 
     _recorded(capture, work)
     assert seen[0]() is None
+
+
+def test_watching_a_step_doesnt_import_torchs_compiler() -> None:
+    script = (
+        "import sys, torch\n"
+        "from corefw_cpu_kernels.torch_watch import TorchWatch\n"
+        "with TorchWatch() as watch:\n"
+        "    torch.empty(3).view(3, 1)\n"
+        "assert len(watch.made) == 1\n"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

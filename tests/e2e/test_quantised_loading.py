@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -28,8 +29,8 @@ def requests() -> list[EngineCoreRequest]:
     ]
 
 
-def results(model: Path, **settings: object) -> list[tuple[list[int], object]]:
-    common = {"max_model_len": 64, "kv_cache_memory": 2**20, "weights_cache": "off", **settings}
+def results(model: Path, **settings: Any) -> list[tuple[list[int], object]]:
+    common: dict[str, Any] = {"max_model_len": 64, "kv_cache_memory": 2**20, "weights_cache": "off", **settings}
     with open_engine(str(model), **common) as engine:
         found = run(engine, requests())
     return [(found[item.request_id].token_ids, found[item.request_id].logprobs) for item in requests()]

@@ -13,8 +13,9 @@ def noise(*shape: int) -> torch.Tensor:
 
 
 def range_of_groups(weight_OI: torch.Tensor) -> torch.Tensor:
-    groups = weight_OI.unflatten(-1, (-1, 32))
-    return (groups.amax(-1, keepdim=True) - groups.amin(-1, keepdim=True)).expand_as(groups).reshape(weight_OI.shape)
+    groups: torch.Tensor = weight_OI.unflatten(-1, (-1, 32))
+    ranges: torch.Tensor = groups.amax(-1, keepdim=True) - groups.amin(-1, keepdim=True)
+    return ranges.expand_as(groups).reshape(weight_OI.shape)
 
 
 def test_eight_bits_are_off_by_at_most_half_a_step_of_the_row() -> None:

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import httpx
 
 from corefw.env import child_environment
 
-__all__ = ["Server", "descendants", "is_alive", "launch", "serving", "stop"]
+__all__ = ["Server", "descendants", "is_alive", "launch", "serving", "stop", "wait_until"]
 
 START_LIMIT_S = 300.0
 
@@ -45,6 +45,15 @@ class Server:
         """Process ids of all descendants that still live."""
         return descendants(self.process.pid)
 
+    def running(self, module: str) -> list[int]:
+        """Process ids of the descendants that run a module of ours."""
+        found = []
+        for pid in self.children():
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has just gone
+                if module in Path(f"/proc/{pid}/cmdline").read_text():
+                    found.append(pid)
+        return found
+
     def metric(self, name: str) -> float:
         """A metric: of one set of labels if ``name`` has them, else summed over all."""
         text = httpx.get(f"{self.url}/metrics", timeout=60).text
@@ -67,6 +76,14 @@ class Server:
         while any(self.metric(name) for name in names):
             assert time.monotonic() < deadline, {name: self.metric(name) for name in names}
             time.sleep(0.05)
+
+
+def wait_until(condition: Callable[[], object], limit_s: float = 120.0) -> None:
+    """Ask again and again; AssertionError when it doesn't come about in time."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "it doesn't come about"
+        time.sleep(0.02)
 
 
 def descendants(pid: int) -> list[int]:

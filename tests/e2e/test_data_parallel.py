@@ -7,14 +7,14 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from corefw.llm import LLM, SamplingParams
-from corefw.testing.server_process import Server, is_alive, launch, stop
+from corefw.testing.server_process import Server, is_alive, launch, stop, wait_until
 from corefw.testing.tiny_models import write_tiny_llama
 from tests.e2e.ports import client_ports
 
@@ -43,23 +43,6 @@ def server(model: Path) -> Iterator[Server]:
     running = launch(str(model), "--served-model-name", "tiny", *several, *FLAGS)
     yield running
     stop(running)
-
-
-def processes(server: Server, module: str) -> list[int]:
-    """Children that run a module of ours."""
-    found = []
-    for pid in server.children():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just gone
-            if module in Path(f"/proc/{pid}/cmdline").read_text():
-                found.append(pid)
-    return found
-
-
-def wait_until(condition: Callable[[], bool], limit_s: float = 120.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "it doesn't come about"
-        time.sleep(0.05)
 
 
 def metric(server: Server, name: str, **labels: object) -> float:
@@ -97,7 +80,7 @@ def test_two_engines_answer_as_one_does_and_both_work(server: Server, expected: 
     # Each API server shares out what reaches it, so the halves differ by what the kernel's sharing of connections
     # makes of it; that an engine gets less than a quarter would mean that nobody shares out.
     assert min(num_tokens) >= len(PROMPTS) // 4 * NUM_TOKENS
-    for pid in processes(server, "api_server_main"):
+    for pid in server.running("api_server_main"):
         assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
 
 
@@ -119,7 +102,7 @@ def test_what_a_client_no_longer_wants_ends_in_its_engine(server: Server) -> Non
 
 
 def test_an_engine_that_is_killed_comes_back_and_its_requests_go_on(server: Server, expected: list[str]) -> None:
-    (killed, other) = processes(server, "core_main")
+    (killed, other) = server.running("core_main")
 
     async def kill_meanwhile() -> list[str]:
         answers = asyncio.create_task(complete(server, PROMPTS))
@@ -128,8 +111,8 @@ def test_an_engine_that_is_killed_comes_back_and_its_requests_go_on(server: Serv
         return await answers
 
     assert asyncio.run(kill_meanwhile()) == expected
-    wait_until(lambda: len(processes(server, "core_main")) == 2 and server.log.count("is back after its death") == 1)
-    assert other in processes(server, "core_main")
+    wait_until(lambda: len(server.running("core_main")) == 2 and server.log.count("is back after its death") == 1)
+    assert other in server.running("core_main")
     assert asyncio.run(complete(server, PROMPTS)) == expected
 
 
@@ -150,7 +133,7 @@ async def stream_lines(server: Server, prompt: str) -> tuple[int, list[str]]:
 def test_an_api_server_that_is_killed_is_started_again_and_its_own_streams_alone_are_cut(
     server: Server, expected: list[str]
 ) -> None:
-    first, second = processes(server, "api_server_main")
+    first, second = server.running("api_server_main")
     num_starts = server.log.count("serving tiny on")
 
     async def kill_meanwhile() -> tuple[set[int], list[tuple[int, list[str]]]]:
@@ -164,9 +147,9 @@ def test_an_api_server_that_is_killed_is_started_again_and_its_own_streams_alone
     own, streams = asyncio.run(kill_meanwhile())
     assert {port for port, lines in streams if lines[-1:] != ["data: [DONE]"]} <= own | {0}
     assert sum(port == 0 for port, _ in streams) <= len(own - {port for port, _ in streams})
-    wait_until(lambda: len(set(processes(server, "api_server_main")) - {first, second}) == 1)
+    wait_until(lambda: len(set(server.running("api_server_main")) - {first, second}) == 1)
     wait_until(lambda: server.log.count("serving tiny on") == num_starts + 1)
-    assert second in processes(server, "api_server_main")
+    assert second in server.running("api_server_main")
     server.wait_idle()
     assert asyncio.run(complete(server, PROMPTS)) == expected
     assert "API server 0 was killed by signal 9" in server.log or "API server 1 was killed by signal 9" in server.log
@@ -178,7 +161,7 @@ def test_counters_go_on_when_every_api_server_is_another_one(server: Server) -> 
     before = [known_to_all(server, name) for name in names]
     assert min(before) > 0
     num_starts = server.log.count("serving tiny on")
-    for pid in processes(server, "api_server_main"):
+    for pid in server.running("api_server_main"):
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: server.log.count("serving tiny on") == num_starts + 2)
     assert [known_to_all(server, name) for name in names] == before  # the engines are idle, nothing is counted twice
@@ -186,7 +169,7 @@ def test_counters_go_on_when_every_api_server_is_another_one(server: Server) -> 
 
 def test_a_terminated_server_leaves_nothing(server: Server) -> None:
     children = server.children()
-    assert len(processes(server, "api_server_main")) == 2
+    assert len(server.running("api_server_main")) == 2
     server.process.terminate()
     assert server.process.wait(60) == 0
     wait_until(lambda: not any(map(is_alive, children)))
@@ -195,7 +178,7 @@ def test_a_terminated_server_leaves_nothing(server: Server) -> None:
 def test_a_killed_server_leaves_nothing(model: Path) -> None:
     server = launch(str(model), "--served-model-name", "tiny", "--api-server-count", "2", *FLAGS)
     children = server.children()
-    assert len(processes(server, "api_server_main")) == 2
+    assert len(server.running("api_server_main")) == 2
     server.process.kill()
     server.process.wait(10)
     wait_until(lambda: not any(map(is_alive, children)), 15)

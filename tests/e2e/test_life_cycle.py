@@ -10,13 +10,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
-from corefw.testing.server_process import Server, descendants, is_alive, launch, serving, stop
+from corefw.testing.server_process import Server, descendants, is_alive, launch, serving, stop, wait_until
 from corefw.testing.tiny_models import write_tiny_llama
 from tests.e2e.ports import port_for_two
 
@@ -123,7 +122,7 @@ def test_a_disconnect_frees_the_request_within_a_second(server: Server, stream: 
 
     asyncio.run(leave())
     server.wait_idle(ENDS_WITHIN_S)
-    _wait_until(lambda: _aborted(server) == aborted + 1)
+    wait_until(lambda: _aborted(server) == aborted + 1, 30)
 
 
 def _aborted(server: Server) -> float:
@@ -154,7 +153,7 @@ def test_a_signal_during_the_start_leaves_nothing(tiny: tuple[str, ...], number:
         )
         time.sleep(0.2)
         if has_children:
-            _wait_until(lambda: bool(descendants(process.pid)))
+            wait_until(lambda: bool(descendants(process.pid)), 30)
             time.sleep(0.3)  # the core is on its way
         children = descendants(process.pid)
         process.send_signal(number)
@@ -206,17 +205,10 @@ def test_a_core_that_dies_for_good_turns_health_to_503_and_ends_the_server(tiny:
         except httpx.TransportError:  # it is about to end
             return False
 
-    _wait_until(is_over_or_503, NOTICED_WITHIN_S)
+    wait_until(is_over_or_503, NOTICED_WITHIN_S)
     assert running.process.wait(60) != 0
     stop(running)
 
 
 def _assert_gone(pids: list[int]) -> None:
-    _wait_until(lambda: not any(is_alive(pid) for pid in pids), GONE_WITHIN_S)
-
-
-def _wait_until(condition: Callable[[], bool], limit_s: float = 30.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "it doesn't come about"
-        time.sleep(0.02)
+    wait_until(lambda: not any(is_alive(pid) for pid in pids), GONE_WITHIN_S)

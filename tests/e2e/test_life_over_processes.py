@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from corefw.testing.server_process import Server, is_alive, launch, serving, stop
+from corefw.testing.server_process import Server, is_alive, launch, serving, stop, wait_until
 from corefw.testing.tiny_models import write_tiny_llama
 from tests.e2e.ports import port_for_two
 from tests.server.raw_client import send
@@ -53,13 +53,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(request: pytest.FixtureRequest, model: Path) -> Iterator[Server]:
     with serving(str(model), *FLAGS, *request.param, "--port", str(port_for_two())) as running:
         yield running
-
-
-def wait_until(condition: Callable[[], bool], limit_s: float = 120.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "it doesn't come about"
-        time.sleep(0.05)
 
 
 def aborted(server: Server) -> float:

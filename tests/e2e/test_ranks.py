@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import pytest
 
 from corefw.env import child_environment
 from corefw.llm import LLM, SamplingParams
-from corefw.testing.server_process import Server, is_alive, launch, stop
+from corefw.testing.server_process import Server, is_alive, launch, stop, wait_until
 from corefw.testing.tiny_models import write_tiny_llama
 
 # Five seconds after a death nothing is left; a busy machine gets three times that.
@@ -77,13 +77,6 @@ def workers_of(server: Server) -> list[int]:
     return [pid for pid, command in processes_of(server.process.pid).items() if "worker_main" in command]
 
 
-def wait_until(condition: Callable[[], object], limit_s: float = GONE_LIMIT_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "it doesn't come about"
-        time.sleep(0.02)
-
-
 def test_a_server_with_two_ranks_answers_as_one_process_and_dies_of_a_workers_death(
     server: Server, expected: list[str]
 ) -> None:
@@ -92,7 +85,7 @@ def test_a_server_with_two_ranks_answers_as_one_process_and_dies_of_a_workers_de
     running = processes_of(server.process.pid)
     os.kill(workers_of(server)[0], signal.SIGKILL)
     assert server.process.wait(GONE_LIMIT_S) != 0
-    wait_until(lambda: not any(is_alive(pid) for pid in running))
+    wait_until(lambda: not any(is_alive(pid) for pid in running), GONE_LIMIT_S)
     assert re.search(r"worker [01] was killed by signal 9 \(SIGKILL\)", server.log)
 
 
@@ -167,7 +160,7 @@ def test_a_kill_at_any_moment_of_the_start_leaves_nothing(model: Path, who: str,
             time.sleep(draw.random() * 3)
             os.kill(draw.choice(victims()), signal.SIGKILL)
             assert process.wait(GONE_LIMIT_S) != 0
-            wait_until(lambda: not processes_of(process.pid))
+            wait_until(lambda: not processes_of(process.pid), GONE_LIMIT_S)
             assert [path for path in Path(folder).iterdir() if not is_probe(path)] == []
         finally:
             for pid in processes_of(process.pid):

@@ -9,7 +9,6 @@ import random
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -127,13 +126,9 @@ async def ask_while(url: str, bodies: list[dict[str, Any]], work: Coroutine[Any,
     return answers
 
 
-def processes(server: Server, module: str) -> list[int]:
-    return [pid for pid in server.children() if module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
-
-
 def core_of(server: Server) -> int:
     """Process id of the engine core."""
-    (core,) = processes(server, "core_main")
+    (core,) = server.running("core_main")
     return core
 
 
@@ -159,7 +154,7 @@ async def kill(server: Server, module: str, num_kills: int, draw: random.Random)
     """One of these processes at random moments, each time after the engine has come back."""
     for _ in range(num_kills):
         await asyncio.sleep(draw.uniform(0.2, 0.8))
-        os.kill(draw.choice(processes(server, module)), signal.SIGKILL)
+        os.kill(draw.choice(server.running(module)), signal.SIGKILL)
         await wait_for_health(server, 503, NOTICED_WITHIN_S)
         assert (await asyncio.to_thread(health, server, "/ping")) == 200
         await wait_for_health(server, 200, 90)
@@ -182,7 +177,7 @@ def test_every_stream_is_that_of_an_undisturbed_run(server: Server, num_kills: i
 @pytest.mark.parametrize("num_kills", NUM_KILLS)
 def test_every_stream_survives_a_worker_of_two(model: str, num_kills: int) -> None:
     with serving(*flags(model, "--tensor-parallel-size", "2")) as ranks:
-        assert len(processes(ranks, "worker_main")) == 2
+        assert len(ranks.running("worker_main")) == 2
         check_streams_survive(ranks, "worker_main", num_kills)
 
 

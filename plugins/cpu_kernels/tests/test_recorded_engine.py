@@ -73,5 +73,6 @@ def test_replayed_steps_give_the_tokens_of_computed_ones(
             padded = _told(llm)
     kind = "full" if attention == "cpu_kernels" else "piecewise"
     assert told["num_replays"] > 10
-    assert {f"{kind} decode step of {size} tokens" for size in (1, 2, 3)} <= set(told["recorded"])
-    assert {f"{kind} decode step of {size} tokens" for size in (2, 4)} == set(padded["recorded"])
+    assert {f"{kind} greedy decode step of {size} tokens" for size in (1, 2, 3)} <= set(told["recorded"])
+    greedy = {step for step in padded["recorded"] if "greedy" in step}  # others are warm-up's
+    assert {f"{kind} greedy decode step of {size} tokens" for size in (2, 4)} == greedy

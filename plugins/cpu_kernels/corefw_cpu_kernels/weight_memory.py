@@ -9,6 +9,7 @@ import math
 import mmap
 import threading
 import weakref
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,8 @@ class WeightMemory:
 
     def _new_chunk(self, num_bytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         memory = mmap.mmap(-1, num_bytes + _PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        memory.madvise(mmap.MADV_HUGEPAGE)
+        with suppress(OSError):  # a kernel without large pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
         chunk = np.frombuffer(memory, np.uint8)
         self._chunk = weakref.ref(chunk)
         self._taken = -chunk.ctypes.data % _PAGE_BYTES

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
 
-from corefw.host import Host
 from corefw_cpu_kernels import library
 
 # Kernels keep the number of threads that torch has when they are loaded, which is one in a worker beside others.
 _threads = torch.get_num_threads()
-torch.set_num_threads(max(2, Host().usable_cpus()))
+torch.set_num_threads(max(2, len(os.sched_getaffinity(0))))
 collect_ignore_glob = [] if library.unavailable() is None else ["test_[!u]*.py"]
 torch.set_num_threads(_threads)
 

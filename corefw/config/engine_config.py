@@ -109,8 +109,8 @@ class LoadConfig(Section):
     revision: str | None = option(None, "branch, tag or commit of a hub model")
     weights_cache: str = option(
         "auto",
-        "folder that keeps weights as kernels lay them out, for later starts; auto: weights in corefw's own cache; off: "
-        "they are laid out in each start",
+        "folder that keeps weights as kernels lay them out, for later starts; auto: weights in corefw's own cache; "
+        "off: they are laid out in each start",
     )
     weights_cache_bytes: int = option(
         20 * 2**30, "size that --weights-cache may have; what was used longest ago makes room", low=0

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 
@@ -73,7 +72,16 @@ class CpuKernels(OpProvider):
         return products.can_embed(request.shape["in_features"])
 
 
-def _home(request: OpRequest) -> ModuleType:
+class _InBlocks(Protocol):
+    """What the modules with kernels for weights in blocks have."""
+
+    def why_not(self, layout: str) -> str | None: ...
+    def pack(self, weight: torch.Tensor, layout: str, in_features: int) -> torch.Tensor: ...
+    def linear_kernel(self, layout: str, in_features: int) -> Callable[..., torch.Tensor]: ...
+    def embedding_kernel(self, layout: str) -> Callable[..., torch.Tensor]: ...
+
+
+def _home(request: OpRequest) -> _InBlocks:
     """Whose the kernels for a layout are."""
     return int8_rows if int8_rows.computes(request.layout) else blocks
 

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from corefw.errors import ConfigError
+from corefw.models.ops.definitions import MAX_RANDOM_ROWS
 from corefw.runtime.model_runner.execution import RunnableModel, dummy_run
 from corefw.runtime.sampling.metadata import NO_LOGPROBS, SamplingMetadata
-from corefw.runtime.sampling.sampler import MAX_RANDOM_ROWS, Sampler
+from corefw.runtime.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import EngineConfig

@@ -109,12 +109,13 @@ class Worker:
         )
         check_accepts_embeds(self._model, config)
         self._backend: type[AttentionBackend] = build.attention_backend
+        draw = build.binder.bind("drawn")
         chosen = (*selections, *build.binder.selections, *(() if settled is None else (settled,)), recorded)
         for item in chosen:
             plugins.record(item)
         self._decisions = tuple((item.what, item.chosen, item.why) for item in chosen) + taps.decisions()
         self._vocab_size = config.num_token_ids
-        self._sampler = Sampler(self._vocab_size, config.model.logprobs_mode)
+        self._sampler = Sampler(self._vocab_size, config.model.logprobs_mode, draw)
         # Only the last stage samples.
         processors = make_processors(config, plugins, self._vocab_size) if stage.is_last else ()
         self._processors = RequestProcessors(processors)

@@ -80,6 +80,7 @@ def example_arguments(op: str, dtype: torch.dtype, num_tokens: int, seed: int = 
         "gelu_tanh_and_mul": {"input": rows},
         "soft_cap": {"input": rows, "cap": 3.0},
         "most_likely": {"logits": rows, "num_ids": _IN - 3},
+        "drawn": {"logits": rows * 4, "num_ids": _IN - 3, **_columns(num_tokens)},
         "rotary_embedding": {
             "query": random(num_tokens, _HEADS * _HEAD_SIZE),
             "key": random(num_tokens, _KV_HEADS * _HEAD_SIZE),
@@ -91,6 +92,18 @@ def example_arguments(op: str, dtype: torch.dtype, num_tokens: int, seed: int = 
     if op not in examples:
         raise NotChecked(f"no example arguments are known for op {op!r}")
     return {name: examples[op][name] for name in get_op(op).parameters}
+
+
+def _columns(num_rows: int) -> dict[str, torch.Tensor]:
+    """Parameters of rows, of which some are greedy, some have no filter and some several."""
+    place = torch.arange(num_rows)
+    return {
+        "temperature": (place % 4).double() / 2,
+        "top_k": place % 3 * 5,
+        "top_p": 1 - (place % 5).double() / 8,
+        "min_p": (place % 7 == 6).double() / 16,
+        "numbers": (place.double() + 0.5) / num_rows,
+    }
 
 
 def _q4_1(weight: torch.Tensor) -> torch.Tensor:

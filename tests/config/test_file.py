@@ -67,7 +67,7 @@ _LAUGHS = "a: &a [x, x]\n" + "".join(
         ("plugins:\n  mine: {a: 1, a: 2}\n", "line 2: plugins.mine.a is there already"),
         ("plugins:\n  mine: {a: {b: null}}\n", "plugins.mine.a.b has no value"),
         ("plugins:\n  ? [a]\n  : 1\n", "plugins has a key that isn't a name"),
-        ("plugins:\n  mine:\n" + textwrap.indent(_LAUGHS, "    "), "plugins have more than 10000 values"),
+        ("plugins:\n  mine:\n" + textwrap.indent(_LAUGHS, "    "), "there are more than 10000 values"),
         ("plugins:\n  mine: {a: &a [*a]}\n", "nested too deeply"),
         ("api-key: [[a]]\n", "api-key must be a text"),
         ("port:\n", "port has no value; leave the line out"),

@@ -30,6 +30,7 @@ _KERNELS: dict[str, Callable[..., Any]] = {
     "quantized_linear": definitions.quantized_linear,
     "quantized_embedding": definitions.quantized_embedding,
     "most_likely": definitions.most_likely,
+    "drawn": definitions.drawn,
 }
 _HALF_PRECISION: dict[str, Callable[..., Any]] = {
     "rms_norm": half_precision.rms_norm,
@@ -37,7 +38,7 @@ _HALF_PRECISION: dict[str, Callable[..., Any]] = {
     "rotary_embedding": half_precision.rotary_embedding,
 }
 _IN_BLOCKS = frozenset({"quantized_linear", "quantized_embedding"})
-_ROWWISE_IN_ANY_DTYPE = frozenset({"embedding", "quantized_embedding", "rotary_embedding", "most_likely"})
+_ROWWISE_IN_ANY_DTYPE = frozenset({"embedding", "quantized_embedding", "rotary_embedding", "most_likely", "drawn"})
 
 
 class TorchOps(OpProvider):

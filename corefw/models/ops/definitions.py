@@ -10,15 +10,18 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from corefw.models.loading.gguf_blocks import dequantise
+from corefw.models.ops import filters
 from corefw.models.ops.block_layout import W8A8, parse_layout
 from corefw.models.ops.schema import Op, register_op
 
 __all__ = [
     "ADD_RMS_NORM",
     "ADD_RMS_NORM_PLUS_ONE",
+    "DRAWN",
     "EMBEDDING",
     "GELU_TANH_AND_MUL",
     "LINEAR",
+    "MAX_RANDOM_ROWS",
     "MOST_LIKELY",
     "QUANTIZED_EMBEDDING",
     "QUANTIZED_LINEAR",
@@ -28,6 +31,10 @@ __all__ = [
     "SILU_AND_MUL",
     "SOFT_CAP",
 ]
+
+
+# Random rows are worked on in groups of this many, which bounds the memory of their float64 copies.
+MAX_RANDOM_ROWS = 32
 
 
 def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -177,6 +184,43 @@ def most_likely_fake(logits: torch.Tensor, num_ids: int) -> tuple[torch.Tensor, 
     return logits.new_empty(len(logits)), logits.new_empty(len(logits), dtype=torch.int64)
 
 
+def drawn(
+    logits: torch.Tensor,
+    num_ids: int,
+    temperature: torch.Tensor,
+    top_k: torch.Tensor,
+    top_p: torch.Tensor,
+    min_p: torch.Tensor,
+    numbers: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """logits [R, V] → the largest of the first ``num_ids`` of each row [R], and a token's id [R], drawn at random.
+
+    temperature float64 [R]: 0 takes the most likely one, as does a row whose largest logit isn't finite. The
+    filters top_k int64 [R] (0: none), top_p float64 [R] (1: none), min_p float64 [R] (0: none); numbers float64 [R] in
+    (0, 1), at which the distribution over ids in rising order is inverted.
+    """
+    values, ids = most_likely(logits, num_ids)
+    for rows in ((temperature > 0) & values.isfinite()).nonzero().squeeze(-1).split(MAX_RANDOM_ROWS):
+        weights = filters.weights_of(filters.scaled_logits(logits[rows, :num_ids], temperature[rows]))
+        filters.drop_unlikely(weights, min_p[rows])
+        filters.keep_top(weights, top_k[rows], top_p[rows])
+        ids[rows] = filters.choose(weights, numbers[rows])
+    return values, ids
+
+
+def drawn_fake(
+    logits: torch.Tensor,
+    num_ids: int,
+    temperature: torch.Tensor,
+    top_k: torch.Tensor,
+    top_p: torch.Tensor,
+    min_p: torch.Tensor,
+    numbers: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    del temperature, top_k, top_p, min_p, numbers
+    return most_likely_fake(logits, num_ids)
+
+
 def _rotate(heads_THD: torch.Tensor, cos_T1R: torch.Tensor, sin_T1R: torch.Tensor) -> torch.Tensor:
     half = cos_T1R.shape[-1]
     first, second, rest = heads_THD.split((half, half, heads_THD.shape[-1] - 2 * half), dim=-1)
@@ -257,4 +301,13 @@ ROTARY_EMBEDDING = register_op(
 )
 MOST_LIKELY = register_op(
     Op("most_likely", "(Tensor logits, int num_ids) -> (Tensor, Tensor)", most_likely, most_likely_fake)
+)
+DRAWN = register_op(
+    Op(
+        "drawn",
+        "(Tensor logits, int num_ids, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, Tensor numbers)"
+        " -> (Tensor, Tensor)",
+        drawn,
+        drawn_fake,
+    )
 )

@@ -108,11 +108,16 @@ class SamplingMetadata:
         return np.flatnonzero(self.temperature >= GREEDY_EPS)
 
     @property
-    def is_plain_greedy(self) -> bool:
-        """Whether every row wants its most likely token as the model has it, and nothing else."""
+    def is_plain(self) -> bool:
+        """Whether nothing but temperature and filters changes the model's logits, and a token is all that is wanted."""
         if self.penalties is not None or self.allowed or self.processors or len(self.banned) or len(self.bias):
             return False
-        return not len(self.logprob_rows) and not len(self.random_rows)
+        return not len(self.logprob_rows)
+
+    @property
+    def is_plain_greedy(self) -> bool:
+        """Whether every row wants its most likely token as the model has it, and nothing else."""
+        return self.is_plain and not len(self.random_rows)
 
     @property
     def logprob_rows(self) -> npt.NDArray[np.intp]:

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from corefw.runtime.sampling import constraints, filters, logprobs
+from corefw.messages.sampling import GREEDY_EPS
+from corefw.models.ops import definitions, filters
+from corefw.models.ops.definitions import MAX_RANDOM_ROWS
+from corefw.runtime.sampling import constraints, logprobs
 from corefw.runtime.sampling.logprobs import SampledLogprobs
 from corefw.runtime.sampling.metadata import BoundProcessor, SamplingMetadata
 from corefw.runtime.sampling.processors import ProcessorError, apply_processor
 from corefw.runtime.sampling.randomness import TOKEN_DRAW, uniform
 
-__all__ = ["MAX_RANDOM_ROWS", "Sampler", "SamplerOutput"]
-
-# Random rows are worked on in groups of this many, which bounds the memory of their float64 copies.
-MAX_RANDOM_ROWS = 32
+__all__ = ["Sampler", "SamplerOutput"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +53,14 @@ class Sampler:
         vocab_size: size of the tokenizer; ids from there on are never sampled.
         logprobs_mode: of which distribution log-probabilities are told: ``raw_logprobs``, ``raw_logits`` (before
             anything changed the logits), ``processed_logprobs``, ``processed_logits`` (what the token was chosen from).
+        draw: the kernel of the op ``drawn``, for rows that nothing but temperature and filters is to change.
     """
 
-    def __init__(self, vocab_size: int, logprobs_mode: str = "raw_logprobs") -> None:
+    def __init__(
+        self, vocab_size: int, logprobs_mode: str = "raw_logprobs", draw: Callable[..., Any] = definitions.drawn
+    ) -> None:
         self._vocab_size = vocab_size
+        self._draw = draw
         self._is_raw = logprobs_mode.startswith("raw")
         self._read: Callable[[torch.Tensor], torch.Tensor] = (
             logprobs.log_softmax if logprobs_mode.endswith("logprobs") else _copied
@@ -73,6 +78,8 @@ class Sampler:
         """
         if metadata.is_plain_greedy:  # the largest of a row is the same in float32, which would be a copy of all logits
             return SamplerOutput(*_greedy(logits_RV[:, : self._vocab_size]))
+        if metadata.is_plain:
+            return self._drawn(logits_RV, metadata)
         wanted = torch.from_numpy(metadata.logprob_rows).to(logits_RV.device)
         told = self._read(logits_RV[wanted]) if wanted.numel() and self._is_raw else None
         logits = logits_RV.float()
@@ -97,6 +104,18 @@ class Sampler:
             told = self._read(told)
         chosen = SamplerOutput(token_ids, failed, errors=errors, emptied=emptied)
         return self._with_logprobs(chosen, metadata, told)
+
+    def _drawn(self, logits_RV: torch.Tensor, metadata: SamplingMetadata) -> SamplerOutput:
+        columns = (
+            np.where(metadata.temperature < GREEDY_EPS, 0.0, metadata.temperature),
+            metadata.top_k,
+            metadata.top_p,
+            metadata.min_p,
+            uniform(metadata.seeds, metadata.positions, TOKEN_DRAW),
+        )
+        placed = [torch.from_numpy(column).to(logits_RV.device) for column in columns]
+        largest, token_ids = self._draw(logits_RV, self._vocab_size, *placed)
+        return SamplerOutput(token_ids, ~largest.isfinite())
 
     def _with_logprobs(self, output: SamplerOutput, metadata: SamplingMetadata, told: torch.Tensor) -> SamplerOutput:
         """Rows that want all are gathered apart, so that the others don't pay for them."""

@@ -25,6 +25,7 @@ _KERNELS: dict[str, Callable[..., Any]] = {
     "soft_cap": activations.soft_cap,
     "rotary_embedding": positions.rotary_embedding,
     "most_likely": choice.most_likely,
+    "drawn": choice.drawn,
 }
 # Ops with a weight in blocks, and which of their sizes is a row's.
 _IN_BLOCKS = {"quantized_linear": "in_features", "quantized_embedding": "width"}

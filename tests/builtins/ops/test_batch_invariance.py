@@ -61,6 +61,12 @@ def test_hundreds_of_rows_come_out_as_one_by_one(in_features: int, out_features:
     torch.testing.assert_close(together, (rows.double() @ weight.double().t()).float(), rtol=1e-4, atol=1e-3)
 
 
+def drawing(rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Parameters that go with what is in a row."""
+    share = rows[:, 0].double().sigmoid()
+    return share * 2, (share * 9).long(), 1 - share / 2, share / 9, share
+
+
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(width=st.integers(1, 200), seed=st.integers(0, 1000))
 def test_rowwise_ops_give_a_row_the_same_bits_in_any_company(width: int, seed: int) -> None:
@@ -78,6 +84,7 @@ def test_rowwise_ops_give_a_row_the_same_bits_in_any_company(width: int, seed: i
         "gelu_tanh_and_mul": (2 * width, lambda rows: (OPS.bind("gelu_tanh_and_mul")(rows),)),
         "soft_cap": (width, lambda rows: (OPS.bind("soft_cap")(rows * 20, 30.0),)),
         "most_likely": (width, lambda rows: OPS.bind("most_likely")(rows, width)),
+        "drawn": (width, lambda rows: OPS.bind("drawn")(rows, width, *drawing(rows))),
         "embedding": (width, lambda rows: (OPS.bind("embedding")(rows[:, 0].abs().long(), cos_sin),)),
         "rotary_embedding": (
             2 * width,

@@ -44,7 +44,7 @@ def random_blocks(kind: TensorType, num_blocks: int, seed: int = 0) -> npt.NDArr
 
 
 def test_every_readable_type_has_a_decoder_and_the_size_that_the_reference_gives() -> None:
-    assert set(DECODERS) == set(TYPES)
+    assert set(DECODERS) == {*TYPES, "W8A8"}  # which is of no file
     for code, kind in TYPES_BY_CODE.items():
         reference = gguf.GGMLQuantizationType(code)
         assert reference.name == kind.name

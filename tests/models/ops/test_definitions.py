@@ -51,6 +51,14 @@ def most_likely_case(draw: Any) -> tuple[Any, ...]:
     return torch.randn(draw(st.integers(0, 9)), width), draw(st.integers(1, width))
 
 
+def drawn_case(draw: Any) -> tuple[Any, ...]:
+    num_rows, width = draw(st.integers(0, 9)), draw(sizes)
+    rates = [torch.rand(num_rows, dtype=torch.float64) for _ in range(4)]
+    temperature, top_p, min_p, numbers = rates[0] * 2 - 0.5, 1 - rates[1], rates[2] / 4, rates[3].clamp(1e-9, 1 - 1e-9)
+    top_k = torch.randint(0, width + 1, (num_rows,))
+    return torch.randn(num_rows, width) * 3, width, temperature.clamp(min=0), top_k, top_p, min_p, numbers
+
+
 def rotary_case(draw: Any) -> tuple[Any, ...]:
     tokens, half, rest = draw(st.integers(0, 9)), draw(sizes), draw(st.integers(0, 4))
     size = 2 * half + rest
@@ -85,6 +93,7 @@ CASES: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "gelu_tanh_and_mul": gated_case,
     "soft_cap": cap_case,
     "most_likely": most_likely_case,
+    "drawn": drawn_case,
     "rotary_embedding": rotary_case,
     "quantized_linear": quantized_linear_case,
     "quantized_embedding": quantized_embedding_case,
@@ -95,8 +104,9 @@ def outputs(result: Any) -> tuple[torch.Tensor, ...]:
     return result if isinstance(result, tuple) else (result,)
 
 
-def kernels(name: str) -> list[Callable[..., Any]]:
-    shape = {"in_features": 5, "out_features": 3}
+def kernels(name: str, arguments: tuple[Any, ...]) -> list[Callable[..., Any]]:
+    in_features = arguments[0].shape[-1] if name.endswith("linear") else 5
+    shape = {"in_features": in_features, "out_features": 3}
     requests = [
         OpRequest(op=name, device_type="cpu", dtype="float32", batch_invariant=invariant, shape=shape)
         for invariant in (True, False)
@@ -117,7 +127,7 @@ def test_fakes_have_the_shapes_and_dtypes_of_real_results(name: str, data: st.Da
         fakes = outputs(
             get_op(name).fake(*(mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in arguments))
         )
-    for kernel in kernels(name):
+    for kernel in kernels(name, arguments):
         for fake, real in zip(fakes, outputs(kernel(*arguments)), strict=True):
             assert (fake.shape, fake.dtype) == (real.shape, real.dtype)
             assert not real.numel() or fake.stride() == real.stride()
@@ -129,7 +139,7 @@ def test_fakes_have_the_shapes_and_dtypes_of_real_results(name: str, data: st.Da
 def test_results_never_alias_inputs_nor_each_other(name: str, data: st.DataObject) -> None:
     arguments = CASES[name](data.draw)
     given_storage = {a.untyped_storage().data_ptr() for a in arguments if isinstance(a, torch.Tensor) and a.numel()}
-    for kernel in kernels(name):
+    for kernel in kernels(name, arguments):
         results = [r.untyped_storage().data_ptr() for r in outputs(kernel(*arguments)) if r.numel()]
         assert not given_storage & set(results)
         assert len(results) == len(set(results))
@@ -140,7 +150,7 @@ def test_results_never_alias_inputs_nor_each_other(name: str, data: st.DataObjec
 @given(data=st.data())
 def test_the_built_in_kernels_compute_what_the_reference_does(name: str, data: st.DataObject) -> None:
     arguments = CASES[name](data.draw)
-    for kernel in kernels(name)[1:]:
+    for kernel in kernels(name, arguments)[1:]:
         for expected, real in zip(
             outputs(get_op(name).reference(*arguments)), outputs(kernel(*arguments)), strict=True
         ):

@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corefw.runtime.sampling.sampler import MAX_RANDOM_ROWS, Sampler, SamplerOutput
+from corefw.models.ops.definitions import MAX_RANDOM_ROWS
+from corefw.runtime.sampling.sampler import Sampler, SamplerOutput
 from tests.runtime.sampling.parameters import metadata
 
 VOCAB = 50_000

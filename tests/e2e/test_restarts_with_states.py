@@ -28,7 +28,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_tiny_llama(tmp_path_factory.mktemp("tiny"), max_position_embeddings=4096))
 
 
-@pytest.fixture(scope="module", params=[("sync", ONE), ("async", TWO_RANKS)], ids=["one", "two-ranks"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(("sync", ONE), id="one"),
+        pytest.param(("async", TWO_RANKS), id="two-ranks", marks=pytest.mark.slow),
+    ],
+)
 def server(request: pytest.FixtureRequest, model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Takes embeddings, and keeps blocks in files, which it reads slowly."""
     site, (mode, ranks) = tmp_path_factory.mktemp("site"), request.param

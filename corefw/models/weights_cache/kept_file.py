@@ -42,12 +42,10 @@ class KeptWeights:
     Attributes:
         about: what was written with the tensors, plain data.
         tensors: their bytes, in the order in which they were written; changing them doesn't change the file.
-        memory: keeps them alive.
     """
 
     about: Mapping[str, Any]
     tensors: Sequence[Bytes]
-    memory: mmap.mmap
 
     @property
     def num_bytes(self) -> int:
@@ -97,14 +95,14 @@ def read_kept(path: Path, key: str) -> KeptWeights:
         starts, size = _placed(header["sizes"])
         if found.st_size != HUGE_PAGE_BYTES + size:
             raise ModelFormatError(f"it has {found.st_size} bytes, and should have {HUGE_PAGE_BYTES + size}")
-        memory, content = mapped_or_read(fd, HUGE_PAGE_BYTES, size)
+        content = mapped_or_read(fd, HUGE_PAGE_BYTES, size)
     finally:
         os.close(fd)
     pieces = (content[start : start + _SUMMED_BYTES] for start in range(0, size, _SUMMED_BYTES))
     if [_sum(piece) for piece in pieces] != header["sums"]:
         raise ModelFormatError("its sums don't fit its content")
     tensors = [content[start : start + length] for start, length in zip(starts, header["sizes"], strict=True)]
-    return KeptWeights(header["about"], tensors, memory)
+    return KeptWeights(header["about"], tensors)
 
 
 def _header(fd: int) -> dict[str, Any]:

@@ -23,17 +23,14 @@ _USAGE = Path("/proc/self/smaps_rollup")
 _READ_BYTES = 64 * HUGE_PAGE_BYTES
 
 
-def mapped_or_read(fd: int, offset: int, size: int, switch: Path = _SWITCH) -> tuple[mmap.mmap, Bytes]:
-    """The content of a file from an offset on; writing to it doesn't change the file.
+def mapped_or_read(fd: int, offset: int, size: int, switch: Path = _SWITCH) -> Bytes:
+    """The content of a file from an offset on, which keeps its memory; writing to it doesn't change the file.
 
     Args:
         fd: of the file; may be closed afterwards.
         offset: a multiple of 2 MiB.
         size: of the content.
         switch: says whether the operator wants large pages.
-
-    Returns:
-        the memory, and its bytes; whoever uses the bytes keeps the memory.
 
     Raises:
         OSError: it can't be read, or ends before.
@@ -42,15 +39,15 @@ def mapped_or_read(fd: int, offset: int, size: int, switch: Path = _SWITCH) -> t
     memory = mmap.mmap(fd, size, access=mmap.ACCESS_COPY, offset=offset)
     content = np.frombuffer(memory, np.uint8)
     if size < HUGE_PAGE_BYTES or not _are_wanted(switch):
-        return memory, content
+        return content
     memory.madvise(mmap.MADV_HUGEPAGE)
     content[::HUGE_PAGE_BYTES].max()  # brings in a page at each of these places: a large one where there is one
     if _large_file_bytes() - before >= size // 2:
-        return memory, content
+        return content
     return _read(fd, offset, size)
 
 
-def _read(fd: int, offset: int, size: int) -> tuple[mmap.mmap, Bytes]:
+def _read(fd: int, offset: int, size: int) -> Bytes:
     memory = mmap.mmap(-1, size + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(memory, np.uint8)
@@ -62,7 +59,7 @@ def _read(fd: int, offset: int, size: int) -> tuple[mmap.mmap, Bytes]:
         if not count:
             raise OSError("the file ends too early")
         done += count
-    return memory, content
+    return content
 
 
 def _are_wanted(switch: Path) -> bool:

@@ -81,8 +81,8 @@ def test_content_is_the_same_mapped_and_read(path: Path, tmp_path: Path) -> None
     never = tmp_path / "never"
     never.write_text("always madvise [never]")
     fd, size = os.open(path, os.O_RDONLY), 4 * HUGE_PAGE_BYTES
-    _, mapped = mapped_or_read(fd, HUGE_PAGE_BYTES, size, switch=never)
-    _, other = mapped_or_read(fd, HUGE_PAGE_BYTES, size)
+    mapped = mapped_or_read(fd, HUGE_PAGE_BYTES, size, switch=never)
+    other = mapped_or_read(fd, HUGE_PAGE_BYTES, size)
     os.close(fd)
     assert np.array_equal(mapped, other)
     assert mapped.tobytes() == path.read_bytes()[HUGE_PAGE_BYTES:][:size]

@@ -4,8 +4,6 @@
 #include "ck.h"
 #include "scratch.h"
 
-extern "C" double exp(double);
-
 namespace CK_NS {
 
 static const int64_t LANES = CK_LEVEL >= CK_AVX512 ? 32 : 16;
@@ -62,7 +60,7 @@ static inline int64_t first_largest(const uint16_t* row, int64_t width) {
     return largest.id;
 }
 
-// The same as a number for one logit, zeros apart from each other no more than above.
+// The same of one logit that is a number.
 static inline int key_of(uint16_t bits) {
     int order = int16_t(bits ^ ((int16_t(bits) >> 15) & 0x7fff));
     return order == -1 ? 0 : order;
@@ -84,13 +82,13 @@ struct Drawing {
     double number;  // in (0, 1)
 };
 
-// One value of a row: how many tokens have it, how many of them (the lowest ids) stay, and the weight of each.
+// One value of a row: the weight of a token that has it, and how many of those tokens (the lowest ids) stay.
 struct Value {
     double weight;
-    int64_t count, kept;
+    int64_t kept;
 };
 
-// place[key] says where a value from lowest on is in the list.
+// place[key] says where a value of the row, from lowest on, is in the list.
 struct Values {
     Value* list;
     int32_t* place;
@@ -106,20 +104,26 @@ static inline Values values_of(const uint16_t* row, int64_t width, int largest, 
     int lowest = largest;
     for (int key = -NUM_KEYS / 2; key <= largest; ++key) place[key] = 0;
     for (int64_t id = 0; id < width; ++id) ++place[key_of(row[id])];
-    int64_t num_values = 0;
-    for (int64_t key = largest, left = width; left > 0; left -= place[key--]) num_values += place[key] != 0;
-    Value* list = static_cast<Value*>(ck_scratch_slot(1, num_values * sizeof(Value)));
-    int64_t size = 0;
+    int64_t most = width < NUM_KEYS ? width : NUM_KEYS, size = 0, left = width;
+    Value* list = static_cast<Value*>(ck_scratch_slot(1, most * int64_t(sizeof(Value))));
     double top = value_of(largest);
-    for (int key = largest; size < num_values; --key) {
-        if (place[key] == 0) continue;
-        double weight = exp((value_of(key) - top) / how.temperature);
+    for (int key = largest; left > 0; --key) {
+        int32_t count = place[key];
+        if (count == 0) continue;
+        double weight = __builtin_exp((value_of(key) - top) / how.temperature);
         if (weight < how.min_p || weight == 0) break;
-        list[size] = {weight, place[key], place[key]};
+        list[size] = {weight, count};
         place[key] = int32_t(size++);
         lowest = key;
+        left -= count;
     }
     return {list, place, size, lowest};
+}
+
+static inline double mass_of(const Values& values) {
+    double mass = 0;
+    for (int64_t i = 0; i < values.size; ++i) mass += values.list[i].weight * double(values.list[i].kept);
+    return mass;
 }
 
 static inline void keep_most_likely(Values& values, int64_t top_k) {
@@ -132,9 +136,7 @@ static inline void keep_most_likely(Values& values, int64_t top_k) {
 
 // The smallest set with a share of the mass: a token stays while those before it have less.
 static inline void keep_mass(Values& values, double share) {
-    double total = 0, before = 0;
-    for (int64_t i = 0; i < values.size; ++i) total += values.list[i].weight * double(values.list[i].kept);
-    double wanted = share * total;
+    double wanted = share * mass_of(values), before = 0;
     for (int64_t i = 0; i < values.size; ++i) {
         Value& value = values.list[i];
         double mass = value.weight * double(value.kept);
@@ -149,22 +151,18 @@ static inline void keep_mass(Values& values, double share) {
 }
 
 // The distribution over ids in rising order, inverted at a number.
-static inline int64_t invert(const uint16_t* row, int64_t width, Values& values, int largest, double number) {
-    double total = 0, mass = 0;
-    for (int64_t i = 0; i < values.size; ++i) {
-        total += values.list[i].weight * double(values.list[i].kept);
-        values.list[i].count = 0;
-    }
+static inline int64_t invert(const uint16_t* row, int64_t width, Values& values, double number) {
+    double wanted = number * mass_of(values), mass = 0;
     int64_t last = 0;
     for (int64_t id = 0; id < width; ++id) {
         int key = key_of(row[id]);
-        if (key < values.lowest || key > largest) continue;
+        if (key < values.lowest) continue;
         Value& value = values.list[values.place[key]];
-        if (value.count == value.kept) continue;
-        ++value.count;
+        if (value.kept == 0) continue;
+        --value.kept;
         mass += value.weight;
         last = id;
-        if (mass > number * total) break;
+        if (mass > wanted) break;
     }
     return last;
 }
@@ -173,7 +171,7 @@ static inline int64_t draw(const uint16_t* row, int64_t width, int largest, cons
     Values values = values_of(row, width, largest, how);
     if (how.top_k > 0) keep_most_likely(values, how.top_k);
     if (how.top_p < 1) keep_mass(values, how.top_p);
-    return invert(row, width, values, largest, how.number);
+    return invert(row, width, values, how.number);
 }
 
 }  // namespace CK_NS

@@ -11,8 +11,8 @@ _BENCHMARKS = {
     "serve": "drive a server as clients would: latencies, throughput, goodput",
     "throughput": "tokens per second of the engine, everything submitted at once",
     "latency": "time of one batch from prompt to last token",
-    "startup": "time from a command to a server that is ready",
-    "step": "time of a step's stages",
+    "startup": "time from a command to a server that is ready, and to its first token; memory",
+    "step": "time of a step's stages, operators and recorded kernels",
 }
 
 

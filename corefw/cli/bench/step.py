@@ -1,4 +1,4 @@
-"""``corefw bench step``: how long the stages of a decode step take on host and device, and its operators."""
+"""``corefw bench step``: how long the stages of a decode step take on host and device, its operators and kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of settings: flat YAML whose keys are named like flags."""
+"""A file of settings: YAML whose keys are named like flags, flat but for plugins' settings and mappings."""
 
 from __future__ import annotations
 

@@ -61,6 +61,8 @@ class OpProvider(ABC):
     def prepare_weight(self, request: OpRequest, weight: torch.Tensor) -> torch.Tensor:
         """A loaded weight in the layout that the kernel likes best. Called once a layer, after all weights are loaded.
 
+        It isn't called where an earlier start's result is used: see ``prepared_form``.
+
         Args:
             request: for which this provider's kernel was bound.
             weight: as the op has it; the layer forgets it when another tensor is returned. It must stay as it is: an

@@ -29,7 +29,7 @@ _KERNELS: dict[str, Callable[..., Any]] = {
 }
 # Ops with a weight in blocks, and which of their sizes is a row's.
 _IN_BLOCKS = {"quantized_linear": "in_features", "quantized_embedding": "width"}
-_PACKING = 1  # counts changes of how ``blocks`` and ``products`` lay weights out
+_PACKING = 1  # counts changes of how ``blocks``, ``int8_rows`` and ``products`` lay weights out
 
 
 class CpuKernels(OpProvider):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,6 @@ __all__ = ["WeightsStore"]
 _log = get_logger(__name__)
 
 _ENDING, _UNFINISHED = ".weights", ".part"
-# Whoever began to write so long ago isn't writing any more.
-_STALE_S = 3600.0
 _LEFT_FREE_BYTES = 2**30
 
 
@@ -78,31 +76,28 @@ class WeightsStore:
 
     def _write(self, key: str, about: Mapping[str, Any], tensors: Sequence[npt.NDArray[np.uint8]]) -> str | None:
         unfinished = self._folder / f".{key}{_UNFINISHED}"
-        try:
-            fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except FileExistsError:
-            return "another start is keeping them"
-        try:
+        with _claimed(unfinished) as fd:
+            if fd is None:
+                return "another start is keeping them"
             try:
+                os.ftruncate(fd, 0)  # it may be what a start left that was killed just now
                 write_kept(fd, key, about, tensors)
-            finally:
-                os.close(fd)
-            unfinished.replace(self.path(key))
-        except BaseException:
-            with contextlib.suppress(OSError):
-                unfinished.unlink()
-            raise
+                unfinished.replace(self.path(key))
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    unfinished.unlink()
+                raise
         return None
 
     def _make_room(self, wanted: int) -> str | None:
         """Drop what was used longest ago; returns why there can't be room."""
         if wanted > self._max_bytes:
             return f"they take {wanted} bytes, and --weights-cache-bytes allows {self._max_bytes}"
+        self._drop_unfinished()
         total = 0
-        for used_s, size, path in sorted(self._files(), reverse=True):
+        for _, size, path in sorted(self._files(), reverse=True):
             total += size
-            is_stale = path.suffix == _UNFINISHED and time.time() - used_s > _STALE_S
-            if is_stale or (path.suffix == _ENDING and total + wanted > self._max_bytes):
+            if path.suffix == _ENDING and total + wanted > self._max_bytes:
                 _log.info("weights cache: %s makes room", path)
                 path.unlink(missing_ok=True)
                 total -= size
@@ -110,6 +105,13 @@ class WeightsStore:
         if free < wanted + _LEFT_FREE_BYTES:
             return f"they take {wanted} bytes, and {free} are free"
         return None
+
+    def _drop_unfinished(self) -> None:
+        """What killed starts left."""
+        for path in self._folder.glob(f".*{_UNFINISHED}"):
+            with _claimed(path) as fd:
+                if fd is not None:
+                    path.unlink(missing_ok=True)
 
     def _files(self) -> list[tuple[float, int, Path]]:
         found = []
@@ -119,3 +121,22 @@ class WeightsStore:
                     stat = path.stat()
                     found.append((stat.st_mtime, stat.st_size, path))
         return found
+
+
+@contextlib.contextmanager
+def _claimed(path: Path) -> Iterator[int | None]:
+    """An unfinished file, locked, to write to; None: somebody else writes it. The lock also goes with the process."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        yield fd if _is_locked(fd, path) else None
+    finally:
+        os.close(fd)
+
+
+def _is_locked(fd: int, path: Path) -> bool:
+    """Whether this could lock it, and whoever had it before neither finished nor dropped it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except (BlockingIOError, FileNotFoundError):
+        return False

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,12 +113,32 @@ def test_one_of_several_starts_at_once_keeps_them_and_all_can_read(tmp_path: Pat
     assert _names(tmp_path) == {"a.weights", "b.weights", "c.weights"}
 
 
-def test_what_a_killed_start_left_is_cleared_after_a_while(tmp_path: Path, told: pytest.LogCaptureFixture) -> None:
+def test_what_another_start_writes_is_left_to_it_and_what_a_killed_one_left_is_cleared(
+    tmp_path: Path, told: pytest.LogCaptureFixture
+) -> None:
     store = WeightsStore(tmp_path, LIMIT)
-    left = tmp_path / ".a.part"
-    left.touch()
-    assert not store.keep("a", {}, _weights())
-    assert "another start is keeping them" in told.text
-    os.utime(left, (0, time.time() - 3700))
-    assert store.keep("a", {}, _weights())
-    assert _names(tmp_path) == {"a.weights"}
+    with (tmp_path / ".a.part").open("wb") as others:
+        fcntl.flock(others, fcntl.LOCK_EX)
+        assert not store.keep("a", {}, _weights())
+        assert "another start is keeping them" in told.text
+        assert store.keep("b", {}, _weights())
+        assert _names(tmp_path) == {".a.part", "b.weights"}
+        others.write(b"begun")  # and the end of the block is that start's
+    assert store.keep("c", {}, _weights())
+    assert _names(tmp_path) == {"b.weights", "c.weights"}
+
+
+def test_a_start_that_is_killed_while_it_writes_costs_the_next_one_nothing(tmp_path: Path) -> None:
+    script = (
+        "import os, sys; from pathlib import Path; import numpy as np\n"
+        "from corefw.models.weights_cache import store\n"
+        "store.write_kept = lambda fd, *_: (os.write(fd, bytes(10**7)), os._exit(3))\n"
+        "store.WeightsStore(Path(sys.argv[1]), 10**9).keep('a', {}, [np.zeros(1000, np.uint8)])"
+    )
+    assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False).returncode == 3
+    assert _names(tmp_path) == {".a.part"}
+    store = WeightsStore(tmp_path, LIMIT)
+    assert store.keep("a", {}, _weights(7))
+    kept = store.find("a")
+    assert kept is not None
+    assert kept.tensors[0][0] == 7

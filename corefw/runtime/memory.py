@@ -14,7 +14,7 @@ import torch
 from corefw.errors import ConfigError
 from corefw.models.ops.definitions import MAX_RANDOM_ROWS
 from corefw.runtime.model_runner.execution import RunnableModel, dummy_run
-from corefw.runtime.sampling.metadata import NO_LOGPROBS, SamplingMetadata
+from corefw.runtime.sampling.metadata import NO_LOGPROBS, Coordinates, SamplingMetadata
 from corefw.runtime.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -110,10 +110,9 @@ class StepMemory:
     def _guess(self) -> tuple[int, int]:
         """More than the largest step takes, and than recorded steps will: from a short one."""
         num_tokens = min(_PROBE_TOKENS, self._num_tokens)
-        num_rows = min(self._config.scheduler.max_num_seqs, num_tokens)
         with _peak_bytes(self._runtime) as step_bytes:
-            logits = self._run(num_tokens, num_rows)
-        peak, num_logits = max(0, step_bytes()), 0 if logits is None else logits.shape[-1]
+            logits = self._run(num_tokens)
+        peak, num_logits = step_bytes(), 0 if logits is None else logits.shape[-1]
 
         def scaled(wanted: int) -> int:
             return _PROBE_FACTOR * peak * math.ceil(wanted / num_tokens) + _PROBE_SLACK_BYTES
@@ -131,25 +130,28 @@ class StepMemory:
     def _recorded_step_bytes(self) -> int:
         if self._graphs is None:
             return 0
-        num_tokens = self._graphs.dispatcher.sizes[-1]
         with _peak_bytes(self._runtime) as step_bytes:
-            self._run(num_tokens, min(num_tokens, self._graphs.dispatcher.max_num_seqs))
-        return max(0, step_bytes())
-
-    def _largest_step_bytes(self) -> int:
-        num_rows = min(self._config.scheduler.max_num_seqs, self._num_tokens)
-        with _peak_bytes(self._runtime) as step_bytes:
-            logits = self._run(self._num_tokens, num_rows)
-            # The sampler works on groups of rows, so one group has its peak.
-            if logits is not None:
-                with torch.inference_mode():
-                    self._sampler(logits[:MAX_RANDOM_ROWS], _random_sampling(min(num_rows, MAX_RANDOM_ROWS)))
+            self._run(self._graphs.dispatcher.sizes[-1])
         return step_bytes()
 
-    def _run(self, num_tokens: int, num_rows: int) -> torch.Tensor | None:
-        longest = self._config.max_model_len
+    def _largest_step_bytes(self) -> int:
+        with _peak_bytes(self._runtime) as step_bytes:
+            logits = self._run(self._num_tokens)
+            # The sampler works on groups of rows, so one group has its peak.
+            if logits is not None:
+                group = logits[:MAX_RANDOM_ROWS]
+                with torch.inference_mode():
+                    self._sampler(group, _random_sampling(len(group)))
+        return step_bytes()
+
+    def _run(self, num_tokens: int) -> torch.Tensor | None:
+        """With as many requests as such a step may have; their logits, where there are any."""
         return dummy_run(
-            self._model, self._runtime.device, num_tokens=num_tokens, num_rows=num_rows, max_position=longest
+            self._model,
+            self._runtime.device,
+            num_tokens=num_tokens,
+            num_rows=min(num_tokens, self._config.scheduler.max_num_seqs),
+            max_position=self._config.max_model_len,
         )
 
     def _useful_bytes(self, specs: Iterable[KVCacheSpec]) -> int:
@@ -163,13 +165,14 @@ def _peak_bytes(runtime: DeviceRuntime) -> Iterator[Callable[[], int]]:
     """What is taken on top of what is held already, at the most: read it after the block."""
     runtime.reset_peak_memory()
     before = runtime.peak_memory_bytes()
-    yield lambda: runtime.peak_memory_bytes() - before
+    yield lambda: max(0, runtime.peak_memory_bytes() - before)
     runtime.synchronize()
 
 
 def _random_sampling(num_rows: int) -> SamplingMetadata:
-    """The most expensive parameters."""
+    """The most expensive parameters: with a bias, as the op that draws may need less than the chain."""
     whole = np.zeros(num_rows, dtype=np.int64)
+    first = np.zeros(1, dtype=np.int64)
     return SamplingMetadata(
         temperature=np.ones(num_rows),
         top_p=np.full(num_rows, 0.9),
@@ -178,4 +181,6 @@ def _random_sampling(num_rows: int) -> SamplingMetadata:
         seeds=whole,
         positions=whole,
         num_logprobs=np.full(num_rows, NO_LOGPROBS),
+        bias=Coordinates(first, first),
+        bias_values=np.zeros(1, dtype=np.float32),
     )

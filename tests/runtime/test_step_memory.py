@@ -74,3 +74,14 @@ def test_ranks_measure_unless_none_of_them_has_to(model_dir: Path, plugins: Plug
     memory = StepMemory(config, _Machine(64 * GIB), model, Sampler(50), None)
     memory.kv_room([_Spec()], agree=lambda ok: False)  # type: ignore[list-item]
     assert LONGEST in model.lengths
+
+
+def test_what_is_measured_is_the_chain_whatever_the_op_needs_that_draws(
+    model_dir: Path, plugins: PluginManager
+) -> None:
+    config = tiny_config(model_dir, plugins, max_num_batched_tokens=LONGEST)
+    drawn: list[object] = []
+    model, sampler = _Model(), Sampler(50, draw=lambda *given: drawn.append(given))
+    StepMemory(config, _Machine(6 * GIB), model, sampler, None).kv_room([_Spec()])  # type: ignore[list-item]
+    assert LONGEST in model.lengths
+    assert drawn == []

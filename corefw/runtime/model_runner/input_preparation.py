@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,17 +64,6 @@ class StepInputs:
     logits_indices: torch.Tensor
 
 
-class _Padded(NamedTuple):
-    """Of a padded step the tensors, in ``StepInputs``' order."""
-
-    input_ids: torch.Tensor
-    positions: torch.Tensor
-    query_starts: torch.Tensor
-    seq_lens: torch.Tensor
-    block_tables: tuple[torch.Tensor, ...]
-    slot_mappings: tuple[torch.Tensor, ...]
-
-
 class InputPreparation:
     """Owns the buffers that steps are written into.
 
@@ -106,7 +96,7 @@ class InputPreparation:
         self._tables = [
             TableBuffer(max_num_seqs, -(-max_model_len // group.block_size), device) for group in self._groups
         ]
-        self._padded: dict[tuple[int, int], _Padded] = {}
+        self._views: dict[tuple[int, int], dict[str, Any]] = {}
 
     def prepare(self, batch: BatchState, num_scheduled_tokens: Mapping[str, int]) -> StepInputs:
         """Lay out the step. Requests come in row order, whatever order the scheduler named them in."""
@@ -149,21 +139,17 @@ class InputPreparation:
         The tokens behind the step's own are id 0 at position 0 and have no slot, the requests have no tokens, no
         context and the null block; block tables have full width. ``inputs.num_tokens`` stays.
         """
-        views = self._padded.get((num_tokens, num_requests))
-        if views is None:
-            views = self._padded[num_tokens, num_requests] = self._views(num_tokens, num_requests)
-        return StepInputs(inputs.rows, inputs.num_tokens, *views, inputs.sampled, inputs.logits_indices)
-
-    def _views(self, num_tokens: int, num_requests: int) -> _Padded:
-        """Always at the same places, so they are made once."""
-        return _Padded(
-            input_ids=self._input_ids.first(num_tokens),
-            positions=self._positions.first(num_tokens),
-            query_starts=self._query_starts.first(num_requests + 1),
-            seq_lens=self._seq_lens.first(num_requests),
-            block_tables=tuple(table.first(num_requests) for table in self._tables),
-            slot_mappings=tuple(slots.first(num_tokens) for slots in self._slots),
-        )
+        size = num_tokens, num_requests
+        if size not in self._views:  # always at the same places, so they are made once
+            self._views[size] = {
+                "input_ids": self._input_ids.first(num_tokens),
+                "positions": self._positions.first(num_tokens),
+                "query_starts": self._query_starts.first(num_requests + 1),
+                "seq_lens": self._seq_lens.first(num_requests),
+                "block_tables": tuple(table.first(num_requests) for table in self._tables),
+                "slot_mappings": tuple(slots.first(num_tokens) for slots in self._slots),
+            }
+        return dataclasses.replace(inputs, **self._views[size])
 
     def blank(self, num_tokens: int, num_requests: int) -> StepInputs:
         """A step of padding alone."""

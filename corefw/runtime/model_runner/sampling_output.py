@@ -136,7 +136,7 @@ def _taken(chosen: Chosen | None) -> SamplerOutput:
     """What the model chose, as the sampler would have told it."""
     assert chosen is not None, "there are logits, or what was chosen from them"
     values, token_ids = chosen
-    return SamplerOutput(token_ids, torch.from_numpy(~np.isfinite(values.float().cpu().numpy())))
+    return SamplerOutput(token_ids, ~values.isfinite())
 
 
 def _by_request(

@@ -183,19 +183,20 @@ class Worker:
             [layout.block_size for layout in layouts],
             scheduler.max_num_seqs,
         )
+        execution = Execution(self._model, self._vocab_size)
         self._runner = ModelRunner(
             batch=BatchState(scheduler.max_num_seqs, len(groups)),
             pages=pages,
             preparation=preparation,
             assembly=assembly,
-            execution=Execution(self._model, self._vocab_size),
+            execution=execution,
             sampling=SamplingOutput(self._sampler, self._processors),
             prompt_logprobs=PromptLogprobsCollector(self._sampler, self._vocab_size),
             embeds=HeldEmbeds(self._runtime.device),
         )
         if self._stage.size > 1:
             self._runner.link = StageLink(self._groups.pipeline)
-        self._record_steps(self._runner, preparation, assembly)
+        self._record_steps(self._runner, preparation, assembly, execution.num_choosable)
         warm_up(self._runner, plan, max_num_tokens=scheduler.max_num_batched_tokens)
         self._runtime.synchronize()
         self._runtime.settle_memory()
@@ -214,7 +215,11 @@ class Worker:
             self._runner.observers = StepObservers(self._watchers)
 
     def _record_steps(
-        self, runner: ModelRunner, preparation: InputPreparation, assembly: AttentionMetadataAssembly
+        self,
+        runner: ModelRunner,
+        preparation: InputPreparation,
+        assembly: AttentionMetadataAssembly,
+        num_choosable: int | None,
     ) -> None:
         """Before the first step: what is recorded when it is first needed is there after warm-up, for one request."""
         if self._graphs is None:
@@ -227,7 +232,7 @@ class Worker:
             assembly,
             budget_bytes=self._reserved_bytes,
             agree=self._agree,
-            num_choosable=self._vocab_size if getattr(self._model, "can_choose", False) else None,
+            num_choosable=num_choosable,
         )
         runner.recorded.record_all(_MAX_RECORDING_S)
 

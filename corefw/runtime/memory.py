@@ -1,4 +1,4 @@
-"""How much memory the KV cache may take, measured rather than guessed."""
+"""How much memory the KV cache may take, by what steps take: a short one, or the largest where that matters."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ __all__ = [
     "distribution_files",
     "lock_of",
     "lock_problems",
+    "package_files",
     "read_lock",
     "render_lock",
 ]
@@ -122,7 +123,7 @@ def distribution_files(plugins: Iterable[FoundPlugin]) -> tuple[tuple[str, Path]
     except (OSError, ValueError, csv.Error):  # a RECORD that can't be read says nothing
         files = {}
     if not any(name.partition("/")[0].removesuffix(".py") in tops for name in files):
-        files = {name: file for top in sorted(tops) for name, file in _package_files(top)}
+        files = {name: file for top in sorted(tops) for name, file in package_files(top)}
     return tuple(sorted(files.items()))
 
 
@@ -160,7 +161,8 @@ def _recorded(location: Path) -> Iterator[tuple[str, Path]]:
                 yield row[0], location.parent / row[0]
 
 
-def _package_files(top: str) -> Iterator[tuple[str, Path]]:
+def package_files(top: str) -> Iterator[tuple[str, Path]]:
+    """Name and place of each file of an importable package or module, without bytecode; nothing where there is none."""
     try:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):

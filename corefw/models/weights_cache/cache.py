@@ -19,9 +19,10 @@ from corefw.errors import ModelFormatError
 from corefw.models.weights_cache.snapshot import NotKeptError, restore, snapshot
 from corefw.models.weights_cache.store import WeightsStore
 from corefw.observability.logging import get_logger
+from corefw.plugin_system.lock import package_files
 
 if TYPE_CHECKING:
-    from corefw.config.engine_config import EngineConfig
+    from corefw.config.engine_config import EngineConfig, ResolvedPlugin
     from corefw.models.layers.context import BuildContext
     from corefw.models.weights_cache.kept_file import KeptWeights
 
@@ -30,8 +31,9 @@ __all__ = ["WeightsCache"]
 _log = get_logger(__name__)
 
 _AUTO, _OFF = "auto", "off"
-# What makes prepared weights of files: whoever changes it, without a new version, must not get the old ones.
-_MAKERS = ("models", "builtins/model_loaders", "builtins/ops", "builtins/quantization")
+# What makes prepared weights of files, besides plugins: whoever changes it, without a new version, must not get the old
+# ones.
+_MAKERS = ("models", "builtins/model_loaders", "builtins/ops", "builtins/quantization", "config")
 
 
 class WeightsCache:
@@ -113,7 +115,7 @@ class WeightsCache:
 def _key(config: EngineConfig, build: BuildContext, forms: Sequence[str]) -> str:
     parts: dict[str, Any] = {
         "fingerprint": config.fingerprint,
-        "makers": _stamps(),
+        "makers": _stamps(config.plugins.resolved),
         "forms": forms,
         "torch": torch.__version__,
         "batch_invariant": build.batch_invariant,
@@ -124,12 +126,14 @@ def _key(config: EngineConfig, build: BuildContext, forms: Sequence[str]) -> str
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:40]
 
 
-def _stamps() -> str:
+def _stamps(plugins: Iterable[ResolvedPlugin]) -> str:
     root = Path(corefw.__file__).parent
+    own = (path for folder in _MAKERS for path in (root / folder).rglob("*.py"))
+    packages = {plugin.value.partition(":")[0].partition(".")[0] for plugin in plugins} - {corefw.__name__}
+    theirs = (path for package in packages for _, path in package_files(package) if path.suffix == ".py")
     digest = hashlib.sha256()
-    for folder in _MAKERS:
-        for path in sorted((root / folder).rglob("*.py")):
-            digest.update(f"{path.relative_to(root)} {_changed(path)}\n".encode())
+    for path in sorted((*own, *theirs)):
+        digest.update(f"{path} {_changed(path)}\n".encode())
     return digest.hexdigest()
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from corefw.builtins.ops.torch_ops import TorchOps
-from corefw.config.engine_config import EngineConfig
+from corefw.config.engine_config import EngineConfig, ResolvedPlugin
 from corefw.interfaces.op_provider import OpRequest
 from corefw.models.build import build_model, make_build_context, make_model
 from corefw.models.layers.context import BuildContext
@@ -103,6 +103,27 @@ def test_weights_of_another_form_model_or_file_arent_found(
         patch.setattr(Columns, "form", "columns 2")
         assert _restored(config, plugins) is None
     Path(config.model_info.files.weights[0]).touch()
+    assert _restored(config, plugins) is None
+
+
+def test_weights_that_other_sources_of_a_plugin_made_arent_found(
+    config: EngineConfig, plugins: PluginManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site" / "rounding_pack"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    method = ResolvedPlugin(
+        group="quantization_methods",
+        name="mine",
+        value="rounding_pack:Method",
+        distribution="rounding-pack",
+        version="1.0",
+    )
+    config = dataclasses.replace(config, plugins=dataclasses.replace(config.plugins, resolved=(method,)))
+    _kept(config, plugins)
+    assert _restored(config, plugins) is not None
+    (package / "__init__.py").write_text("Method = None  # changed, and not installed anew\n")
     assert _restored(config, plugins) is None
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
-import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from corefw.cli.bench.offline import show
+from corefw.cli.client.http import HttpTransport
+from corefw.cli.client.transport import TransportError, post_json
 from corefw.errors import ConfigError, EngineStartError
 
 __all__ = ["add_arguments", "run"]
@@ -96,7 +97,7 @@ def _start(command: list[str]) -> _Started:
                 last = _read(log).strip().splitlines()[-1:]
                 raise EngineStartError(f"the server didn't start: {''.join(last)[:500]}")
             ready_s = time.perf_counter() - begin_s
-            token_s = time.perf_counter() - begin_s if _answers(url) else None
+            token_s = time.perf_counter() - begin_s if asyncio.run(_answers(url)) else None
             memory = sum(map(_memory_bytes, _family(server.pid)))
             return _Started(ready_s, token_s, memory, [line for line in _read(log).splitlines() if _STAGES in line])
         finally:
@@ -113,22 +114,25 @@ def _read(log: IO[str]) -> str:
     return log.read()
 
 
-def _answers(url: str) -> bool:
-    body = json.dumps({"prompt": "Hello", "max_tokens": 1, "temperature": 0}).encode()
-    request = urllib.request.Request(f"{url}/v1/completions", body, {"Content-Type": "application/json"})
+async def _answers(url: str) -> bool:
+    transport = HttpTransport(url)
     try:
-        with urllib.request.urlopen(request) as answer:
-            return bool(answer.read())
-    except OSError:  # it wants a key, or speaks over TLS with a certificate of its own
+        asked = {"prompt": "Hello", "max_tokens": 1, "temperature": 0}
+        status, _ = await post_json(transport, "/v1/completions", asked)
+        return status == 200
+    except TransportError:  # it speaks over TLS with a certificate of its own
         return False
+    finally:
+        await transport.close()
 
 
 def _family(pid: int) -> Iterator[int]:
     """A process and its descendants."""
     yield pid
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in children.read_text().split():
-            yield from _family(int(child))
+    with contextlib.suppress(OSError):  # it has just gone
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in children.read_text().split():
+                yield from _family(int(child))
 
 
 def _memory_bytes(pid: int) -> int:

@@ -88,15 +88,6 @@ _QUICK = ("llama", "gemma3_text")
     scope="module", params=[name if name in _QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
 )
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return _made(request, tmp_path_factory)
-
-
-@pytest.fixture(scope="module", params=FAMILIES)
-def any_family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return _made(request, tmp_path_factory)
-
-
-def _made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
     path = write_tiny(tmp_path_factory.mktemp(request.param), request.param, **FAMILIES[request.param])
     return Family(request.param, str(path), _reference(path))
 
@@ -138,8 +129,8 @@ def _assert_free(engine: LLMEngine) -> None:
     assert (stats(engine).num_running, stats(engine).num_waiting, stats(engine).kv_usage) == (0, 0, 0.0)
 
 
-def test_tokens_depend_neither_on_the_batch_nor_on_what_the_cache_holds(any_family: Family) -> None:
-    family = any_family
+@pytest.mark.parametrize("family", FAMILIES, indirect=True)
+def test_tokens_depend_neither_on_the_batch_nor_on_what_the_cache_holds(family: Family) -> None:
     with family.open() as engine:
         cold = [run(engine, [item])[item.request_id] for item in batch(len(PROMPTS))]
         assert cold[0].num_cached_tokens == 0

@@ -45,7 +45,7 @@ class DecoderForCausalLM(nn.Module):
         has_stages: whether it can hold a part of its layers: see ``BuildContext.stage``.
         accepts_blocks: whether ``load_weights`` hands tensors to parameters as they come, so that they may be blocks.
         can_be_restored: whether parameters and prepared weights are all that ``load_weights`` makes, so that a later
-            start may get them without it.
+            start may get them without it. A class with a ``load_weights`` of its own has to say so again.
         accepts_embeds: whether ``forward`` takes embeddings, and ``embed`` makes those of token ids.
         can_choose: whether it has ``choose``, so that steps in which all are greedy need no logits.
         layer_class: of every layer; what ``build_layers`` makes.

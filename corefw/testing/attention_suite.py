@@ -27,6 +27,7 @@ __all__ = [
     "check_forgotten_blocks",
     "check_matches_reference",
     "check_padding",
+    "layer_to_check",
     "layers_to_check",
     "random_schedule",
     "random_sequences",
@@ -62,15 +63,17 @@ def layers_to_check(backend: type[AttentionBackend], dtype: str) -> Iterator[Att
         (6, 2, sizes[-1], None, 10.0),
     ):
         if backend.capabilities.supports(_request(dtype, head_size, window, soft_cap)) is None:
-            yield AttentionLayerSpec(
-                name="layer",
-                num_heads=num_heads,
-                num_kv_heads=num_kv_heads,
-                head_size=head_size,
-                scale=head_size**-0.5,
-                sliding_window=window,
-                soft_cap=soft_cap,
-            )
+            yield layer_to_check(num_heads, num_kv_heads, head_size, window, soft_cap)
+
+
+def layer_to_check(
+    num_heads: int, num_kv_heads: int, head_size: int, window: int | None = None, soft_cap: float | None = None
+) -> AttentionLayerSpec:
+    """A layer with the scale that models have."""
+    return AttentionLayerSpec(
+        name="layer", num_heads=num_heads, num_kv_heads=num_kv_heads, head_size=head_size,
+        scale=head_size**-0.5, sliding_window=window, soft_cap=soft_cap,
+    )  # fmt: skip
 
 
 def _request(

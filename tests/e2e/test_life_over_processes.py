@@ -63,10 +63,6 @@ def health(server: Server) -> int:
     return httpx.get(f"{server.url}/health", timeout=10).status_code
 
 
-def cores(server: Server) -> list[int]:
-    return [pid for pid in server.children() if "core_main" in Path(f"/proc/{pid}/cmdline").read_text()]
-
-
 def leave(server: Server, asked: dict[str, Any], running: int, waiting: int = 0) -> None:
     """Send requests, wait until they run or wait, and go."""
     connections = [send(server, {**asked, "prompt": f"{index}: {asked['prompt']}"}) for index in range(running)]
@@ -87,7 +83,7 @@ def test_what_a_client_leaves_ends_at_once(server: Server, stream: bool, prompt:
 
 
 def test_all_figures_are_zero_soon_after_twenty_clients_left_that_ran_or_waited(server: Server) -> None:
-    num_places = 4 * max(1, len(cores(server)))
+    num_places = 4 * max(1, len(server.running("core_main")))
     before = aborted(server)
     leave(server, {**ENDLESS, "prompt": "Once"}, running=num_places, waiting=20 - num_places)
     names = ("num_requests_running", "num_requests_waiting", "kv_cache_usage")
@@ -128,7 +124,7 @@ def test_stopped_engines_are_not_healthy_and_what_waits_for_them_comes_when_they
     answers = []
     with httpx.Client(base_url=server.url, timeout=60) as client:
         answers.append(client.post("/v1/completions", json=body).json()["choices"])
-        stopped = cores(server)
+        stopped = server.running("core_main")
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
         try:
@@ -142,7 +138,7 @@ def test_stopped_engines_are_not_healthy_and_what_waits_for_them_comes_when_they
         assert _received(asking, until=b"finish_reason").startswith(b"HTTP/1.1 200")
         answers.append(client.post("/v1/completions", json=body).json()["choices"])
     assert answers[0] == answers[1]
-    assert cores(server) == stopped
+    assert server.running("core_main") == stopped
 
 
 def test_killed_engines_are_not_healthy_and_what_they_were_at_is_as_if_undisturbed(server: Server) -> None:
@@ -154,7 +150,7 @@ def test_killed_engines_are_not_healthy_and_what_they_were_at_is_as_if_undisturb
             return [text for text, _ in await asyncio.gather(*asking)]
 
     def kill() -> None:
-        for pid in cores(server):
+        for pid in server.running("core_main"):
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: health(server) == 503, NOTICED_WITHIN_S)
 

@@ -73,17 +73,13 @@ def processes_of(session: int) -> dict[int, str]:
     return found
 
 
-def workers_of(server: Server) -> list[int]:
-    return [pid for pid, command in processes_of(server.process.pid).items() if "worker_main" in command]
-
-
 def test_a_server_with_two_ranks_answers_as_one_process_and_dies_of_a_workers_death(
     server: Server, expected: list[str]
 ) -> None:
     assert [answer(server, text) for text in TEXTS] == expected
     assert "ranks: 2 (tensor 2, run by executor mp)" in server.log
     running = processes_of(server.process.pid)
-    os.kill(workers_of(server)[0], signal.SIGKILL)
+    os.kill(server.running("worker_main")[0], signal.SIGKILL)
     assert server.process.wait(GONE_LIMIT_S) != 0
     wait_until(lambda: not any(is_alive(pid) for pid in running), GONE_LIMIT_S)
     assert re.search(r"worker [01] was killed by signal 9 \(SIGKILL\)", server.log)
@@ -103,9 +99,9 @@ def test_clients_dont_notice_that_a_worker_was_killed(model: Path, num_kills: in
                 answers = [pool.submit(answer, server, text, NUM_LONG) for text in TEXTS]
                 server.wait_busy()
                 time.sleep(draw.random() * 0.3)
-                os.kill(draw.choice(workers_of(server)), signal.SIGKILL)
+                os.kill(draw.choice(server.running("worker_main")), signal.SIGKILL)
                 assert [each.result() for each in answers] == expected
-            wait_until(lambda: len(workers_of(server)) == 2, 60)
+            wait_until(lambda: len(server.running("worker_main")) == 2, 60)
     finally:
         stop(server)
 

@@ -11,7 +11,7 @@ from corefw_cpu_kernels.calls import Kernel
 from corefw_cpu_kernels.rows import new_rows, rows_of
 from corefw_cpu_kernels.weight_memory import new_weight
 
-__all__ = ["computes", "embedding_kernel", "linear_kernel", "pack", "why_not"]
+__all__ = ["computes", "embedding_kernel", "linear_kernel", "pack"]
 
 _LANES, _FILL, _TAIL_BYTES = 16, 64, 128
 
@@ -23,11 +23,6 @@ _embedding = Kernel("int8_embedding")
 def computes(layout: str) -> bool:
     """Whether a layout is of these weights, as a whole."""
     return all(segment.type == W8A8 for segment in parse_layout(layout))
-
-
-def why_not(layout: str) -> str | None:
-    """None where there are kernels for a layout."""
-    return None if computes(layout) else f"{layout} isn't of {W8A8.name} alone"
 
 
 def pack(weight: torch.Tensor, layout: str, in_features: int) -> torch.Tensor:

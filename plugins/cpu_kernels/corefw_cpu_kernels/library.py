@@ -99,16 +99,15 @@ def use_level(name: str | None) -> None:
 
 @cache
 def entry_point(name: str) -> int:
-    """Address of a kernel for the level in use, or for the next one below that has it.
+    """Address of a kernel for the level in use.
 
     Raises:
         OSError: the library has no such kernel.
     """
-    for candidate in reversed(LEVELS[: LEVELS.index(level()) + 1]):
-        address = _address(library(), f"ck_{name}__{candidate}")
-        if address is not None:
-            return address
-    raise OSError(f"{_FILE} has no kernel {name!r} at level {level()}")
+    address = _address(library(), f"ck_{name}__{level()}")
+    if address is None:
+        raise OSError(f"{_FILE} has no kernel {name!r} at level {level()}")
+    return address
 
 
 def _address(owner: ctypes.CDLL, symbol: str) -> int | None:

@@ -45,7 +45,7 @@ class CpuKernels(OpProvider):
             return f"kernels are for bfloat16 on cpu, not {request.dtype} on {request.device_type}"
         if request.op in ("linear", "quantized_linear") and request.batch_invariant:
             return "products of few and of many rows add up in another order"
-        if request.op in _IN_BLOCKS and (reason := _home(request).why_not(request.layout)):
+        if request.op in _IN_BLOCKS and _home(request) is blocks and (reason := blocks.why_not(request.layout)):
             return reason
         return library.unavailable()
 
@@ -76,7 +76,6 @@ class CpuKernels(OpProvider):
 class _InBlocks(Protocol):
     """What the modules with kernels for weights in blocks have."""
 
-    def why_not(self, layout: str) -> str | None: ...
     def pack(self, weight: torch.Tensor, layout: str, in_features: int) -> torch.Tensor: ...
     def linear_kernel(self, layout: str, in_features: int) -> Callable[..., torch.Tensor]: ...
     def embedding_kernel(self, layout: str) -> Callable[..., torch.Tensor]: ...

@@ -5,7 +5,7 @@
 // product wants on its right: [D, 16 rows] += Vᵀ · weights. Only Vᵀ has to be laid out, once a chunk for all rows.
 #pragma once
 #include "attention.h"
-#include "full_tiles.h"
+#include "tile_shapes.h"
 
 #if CK_LEVEL >= CK_AMX
 
@@ -163,10 +163,7 @@ static void tile_scores_of_two(
     int last = (end + 15) / 16 - 1;
     for (int tile = begin / 16; tile <= last; tile += 2) {
         int next = tile < last ? tile + 1 : tile;
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
+        zero_square();
         for (int64_t i = 0; i < head_size; i += 32) {
             _tile_loadd(4, keys.at[tile] + 2 * i, keys.stride);
             _tile_loadd(6, first[i / 32], 64);

@@ -94,10 +94,7 @@ static void tile_pair(const BlockProduct& product, const uint8_t* left, const ui
     alignas(64) bf16 wide[2][BRICKS_AT_ONCE * BLOCK_ELEMENTS];
     const int64_t bricks = product.bricks(), stride = product.input_stride * 2;
     const bf16 *upper = product.input, *lower = upper + 16 * product.input_stride;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    zero_square();
     for (int64_t begin = 0; begin < bricks; begin += BRICKS_AT_ONCE) {
         int64_t end = begin + BRICKS_AT_ONCE < bricks ? begin + BRICKS_AT_ONCE : bricks;
         widen_bricks<T>(left, bricks, begin, end, wide[0]);
@@ -114,10 +111,7 @@ static void tile_pair(const BlockProduct& product, const uint8_t* left, const ui
             _tile_dpbf16ps(3, 5, 7);
         }
     }
-    _tile_stored(0, sums[0], 64);
-    _tile_stored(1, sums[1], 64);
-    _tile_stored(2, sums[2], 64);
-    _tile_stored(3, sums[3], 64);
+    store_square(sums);
 }
 
 template <class T>

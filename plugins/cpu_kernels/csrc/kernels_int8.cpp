@@ -5,8 +5,8 @@
 // reads in one load, and sixteen of them a tile); then 16 scales, and 16 sums of codes times 128. Inputs are kept as
 // codes plus 128, since the processor multiplies unsigned by signed bytes; those sums come off at the end. Inputs are
 // filled up to 64 with zeros.
-#include "full_tiles.h"
 #include "scratch.h"
+#include "tile_shapes.h"
 #include "vectors.h"
 
 namespace CK_NS {
@@ -137,10 +137,7 @@ static void tile_square(const RowProduct& product, int64_t row, int64_t panel) {
     const uint8_t *left = product.panel(panel), *right = product.panel(panel + P - 1);
     const uint8_t *top = product.codes + row * product.width, *bottom = top + TILE * product.width;
     bool both = row + TILE < product.rows;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    zero_square();
     for (int64_t at = 0; at < product.width; at += FILL) {
         _tile_loadd(6, left + at * LANES, 64);
         _tile_loadd(4, top + at, product.width);
@@ -156,10 +153,7 @@ static void tile_square(const RowProduct& product, int64_t row, int64_t panel) {
         }
     }
     alignas(64) int32_t sums[4][256];
-    _tile_stored(0, sums[0], 64);
-    _tile_stored(1, sums[1], 64);
-    _tile_stored(2, sums[2], 64);
-    _tile_stored(3, sums[3], 64);
+    store_square(sums);
     finish_tile(product, row, panel, sums[0]);
     if (P > 1) finish_tile(product, row, panel + 1, sums[1]);
     finish_tile(product, row + TILE, panel, sums[2]);

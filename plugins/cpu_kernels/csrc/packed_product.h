@@ -7,6 +7,7 @@
 // Letters: R rows of a block, P panels side by side.
 #pragma once
 #include "scratch.h"
+#include "tile_shapes.h"
 #include "vectors.h"
 
 namespace CK_NS {
@@ -114,24 +115,13 @@ static void dot_range(const Product& product, int64_t begin, int64_t end) {
 
 #if CK_LEVEL >= CK_AMX
 // Tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 weights.
-struct TileConfig {
-    uint8_t palette, start_row;
-    uint8_t reserved[14];
-    uint16_t columns_bytes[16];
-    uint8_t rows[16];
-};
-
 static void configure(int upper, int lower) {
-    alignas(64) TileConfig config;
-    __builtin_memset(&config, 0, sizeof config);
-    config.palette = 1;
-    for (int tile = 0; tile < 8; ++tile) config.columns_bytes[tile] = 64;
-    config.rows[0] = config.rows[1] = config.rows[4] = uint8_t(upper);
-    config.rows[2] = config.rows[3] = config.rows[5] = uint8_t(lower ? lower : 1);
-    config.rows[6] = config.rows[7] = 16;
+    alignas(64) TileShapes shapes = ALL_FULL;
+    shapes.rows[0] = shapes.rows[1] = shapes.rows[4] = uint8_t(upper);
+    shapes.rows[2] = shapes.rows[3] = shapes.rows[5] = uint8_t(lower ? lower : 1);
     // The compiler doesn't see that the instruction reads all of it, and may store it later.
-    __asm__ volatile("" : : "r"(&config) : "memory");
-    _tile_loadconfig(&config);
+    __asm__ volatile("" : : "r"(&shapes) : "memory");
+    _tile_loadconfig(&shapes);
 }
 
 static void finish_tile(const Product& product, int64_t row, int rows, int64_t panel, const float* sums) {
@@ -162,10 +152,7 @@ static void tile_square(
     const bf16* bottom = top + 16 * product.input_stride;
     int64_t stride = product.input_stride * 2;
     if (begin == 0) {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
+        zero_square();
     } else {
         _tile_loadd(0, sums[0], 64);
         _tile_loadd(1, sums[1], 64);
@@ -182,10 +169,7 @@ static void tile_square(
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
-    _tile_stored(0, sums[0], 64);
-    _tile_stored(1, sums[1], 64);
-    _tile_stored(2, sums[2], 64);
-    _tile_stored(3, sums[3], 64);
+    store_square(sums);
 }
 
 // What fits into the inner cache together: so many blocks of 32 rows, of two panels, and the sums of so many panels.

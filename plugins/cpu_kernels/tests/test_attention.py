@@ -25,6 +25,7 @@ from corefw.testing.attention_suite import (
     check_batch_invariance,
     check_forgotten_blocks,
     check_matches_reference,
+    layer_to_check,
     random_schedule,
     random_sequences,
     reference_attention,
@@ -40,24 +41,10 @@ _examples = settings(
 )
 
 
-def _layer(
-    heads: int, kv_heads: int, size: int, window: int | None = None, soft_cap: float | None = None
-) -> AttentionLayerSpec:
-    return AttentionLayerSpec(
-        name="layer",
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        head_size=size,
-        scale=size**-0.5,
-        sliding_window=window,
-        soft_cap=soft_cap,
-    )
-
-
 @st.composite
 def layers(draw: st.DrawFn) -> AttentionLayerSpec:
     kv_heads = draw(st.integers(1, 3))
-    return _layer(
+    return layer_to_check(
         kv_heads * draw(st.integers(1, 8)),
         kv_heads,
         draw(st.sampled_from([16, 32, 48, 64, 80, 128, 256])),
@@ -66,9 +53,9 @@ def layers(draw: st.DrawFn) -> AttentionLayerSpec:
     )
 
 
-DEMO = _layer(9, 3, 64)
-WINDOW = _layer(4, 1, 64, window=150)
-WIDE = _layer(4, 1, 256, window=40, soft_cap=8.0)
+DEMO = layer_to_check(9, 3, 64)
+WINDOW = layer_to_check(4, 1, 64, window=150)
+WIDE = layer_to_check(4, 1, 256, window=40, soft_cap=8.0)
 lengths = st.lists(st.integers(1, 300), min_size=1, max_size=4)
 dtypes = st.sampled_from([torch.bfloat16, torch.float32])
 

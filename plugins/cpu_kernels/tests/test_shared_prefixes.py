@@ -7,24 +7,13 @@ import torch
 
 from corefw.interfaces.attention import AttentionBatch, AttentionLayerSpec
 from corefw.interfaces.kv_cache import FullAttentionSpec
+from corefw.testing.attention_suite import layer_to_check
 from corefw_cpu_kernels.attention import CpuKernelsAttention
 
 pytestmark = pytest.mark.usefixtures("level")
 
 _BLOCK = 16
 _WIDTH = 40
-
-
-def _layer(heads: int, kv_heads: int, size: int, window: int | None = None) -> AttentionLayerSpec:
-    return AttentionLayerSpec(
-        name="layer",
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        head_size=size,
-        scale=size**-0.5,
-        sliding_window=window,
-        soft_cap=None,
-    )
 
 
 def _pages(layer: AttentionLayerSpec, dtype: torch.dtype) -> torch.Tensor:
@@ -77,11 +66,11 @@ _LENGTHS = [520, 400, 600, 200, 270, 385, 512, 60]
 @pytest.mark.parametrize(
     ("layer", "dtype", "kv_dtype"),
     [
-        (_layer(9, 3, 64), torch.bfloat16, torch.bfloat16),
-        (_layer(9, 3, 64), torch.bfloat16, torch.int8),
-        (_layer(20, 1, 80), torch.bfloat16, torch.bfloat16),
-        (_layer(4, 2, 128), torch.float32, torch.float32),
-        (_layer(9, 3, 64, window=150), torch.bfloat16, torch.bfloat16),
+        (layer_to_check(9, 3, 64), torch.bfloat16, torch.bfloat16),
+        (layer_to_check(9, 3, 64), torch.bfloat16, torch.int8),
+        (layer_to_check(20, 1, 80), torch.bfloat16, torch.bfloat16),
+        (layer_to_check(4, 2, 128), torch.float32, torch.float32),
+        (layer_to_check(9, 3, 64, window=150), torch.bfloat16, torch.bfloat16),
     ],
 )
 def test_a_shared_prefix_changes_no_bit(layer: AttentionLayerSpec, dtype: torch.dtype, kv_dtype: torch.dtype) -> None:
@@ -95,7 +84,7 @@ def test_a_shared_prefix_changes_no_bit(layer: AttentionLayerSpec, dtype: torch.
 
 
 def test_more_requests_share_than_a_task_has_rows_for() -> None:
-    layer, num_requests = _layer(9, 3, 64), 50
+    layer, num_requests = layer_to_check(9, 3, 64), 50
     pages = _pages(layer, torch.bfloat16)
     table = torch.zeros(num_requests, _WIDTH, dtype=torch.int32)
     table[:, :17] = torch.arange(1, 18)

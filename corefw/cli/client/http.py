@@ -49,14 +49,21 @@ class HttpTransport:
         Raises:
             TransportError: no connection, or it broke.
         """
-        connection = await self._connection()
         head = f"{method} {self._prefix}{path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
-        try:
-            status = await connection.request(head.encode() + body)
-        except BaseException:
-            self._release(connection)
-            raise
-        return Answer(status, self._chunks(connection))
+        message = head.encode() + body
+        while True:
+            connection = self._idle_connection()
+            was_idle = connection is not None
+            connection = connection or await self._new_connection()
+            try:
+                status = await connection.request(message)
+            except BaseException as error:
+                self._release(connection)
+                # A server may close what was idle at the moment at which it is used again.
+                if was_idle and isinstance(error, TransportError) and not connection.has_answered:
+                    continue
+                raise
+            return Answer(status, self._chunks(connection))
 
     async def close(self) -> None:
         """Close all connections."""
@@ -66,11 +73,15 @@ class HttpTransport:
         self._idle.clear()
         await asyncio.sleep(0)
 
-    async def _connection(self) -> _Connection:
+    def _idle_connection(self) -> _Connection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.usable:
                 return connection
+            self._release(connection)
+        return None
+
+    async def _new_connection(self) -> _Connection:
         try:
             _, made = await asyncio.get_running_loop().create_connection(
                 _Connection, self._host, self._port, ssl=self._tls
@@ -96,7 +107,13 @@ class HttpTransport:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, one request at a time."""
+    """One connection, one request at a time.
+
+    Attributes:
+        has_answered: whether anything has come back since the last request.
+    """
+
+    has_answered = False
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport
@@ -117,7 +134,7 @@ class _Connection(asyncio.Protocol):
         """Send, and wait for the status."""
         self._parser = httptools.HttpResponseParser(self)
         self._chunks.clear()
-        self._has_head = self._complete = False
+        self._has_head = self._complete = self.has_answered = False
         self._transport.write(message)
         while not self._has_head:
             await self._news()
@@ -149,6 +166,7 @@ class _Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        self.has_answered = True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:

@@ -14,7 +14,7 @@ from corefw.cli.client.transport import EventSplitter, TransportError, events
 
 @asynccontextmanager
 async def server(*answers: bytes) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """Gives each request the next answer; the address, and what was received on each connection."""
+    """Gives each request the next answer, an empty one by closing; the address, and what each connection received."""
     received: list[bytes] = []
     left = list(answers)
 
@@ -23,7 +23,9 @@ async def server(*answers: bytes) -> AsyncIterator[tuple[str, list[bytes]]]:
         received.append(b"")
         while left and (data := await reader.read(65536)):
             received[position] += data
-            writer.write(left.pop(0))
+            if not (answer := left.pop(0)):
+                break
+            writer.write(answer)
             await writer.drain()
         writer.close()
 
@@ -57,6 +59,27 @@ async def test_without_reuse_each_request_has_its_own() -> None:
             await (await transport.send("GET", "/")).read()
         await transport.close()
     assert len(received) == 2
+
+
+async def test_a_request_on_a_connection_that_had_been_idle_is_sent_again_when_it_closes_unanswered() -> None:
+    async with server(OK, b"", OK) as (url, received):
+        transport = HttpTransport(url)
+        for _ in range(2):
+            assert await (await transport.send("POST", "/", b"{}")).read() == b"hi"
+        await transport.close()
+    assert [part.count(b"POST / ") for part in received] == [2, 1]
+
+
+@pytest.mark.parametrize("answers", [(b"",), (OK, b"HTTP/1.1 200")])
+async def test_a_new_connection_or_one_that_began_to_answer_is_not_tried_again(answers: tuple[bytes, ...]) -> None:
+    async with server(*answers) as (url, received):
+        transport = HttpTransport(url)
+        for _ in answers[1:]:
+            await (await transport.send("GET", "/")).read()
+        with pytest.raises(TransportError, match="broke off"):
+            await transport.send("GET", "/")
+        await transport.close()
+    assert len(received) == 1
 
 
 async def test_events_are_found_however_the_bytes_are_cut() -> None:

@@ -29,6 +29,10 @@ _RESET_PEAK = "5"  # proc(5), clear_refs: "reset the peak resident set size to t
 _CACHE_SHARE = 0.5
 _MAX_CACHE_BYTES = 4 * 2**30
 
+# malloc.h; glibc takes no larger one for the first.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_LARGEST_IN_HEAP_BYTES, _MAX_KEPT_BYTES = 32 * 2**20, 256 * 2**20
+
 # Less than that is mostly in the caches of a processor and of its address translation.
 _MIN_HUGE_BYTES = 8 * huge_pages.HUGE_PAGE_BYTES
 
@@ -90,6 +94,7 @@ class CpuRuntime(DeviceRuntime):
         return Selection("pages of weights", "huge", reason, (Rejected("small", "slower to read"),))
 
     def settle_memory(self) -> None:
+        _keep_freed_memory()
         if huge_pages.unavailable_reason() is None:
             huge_pages.complete()
 
@@ -105,6 +110,18 @@ def _give_back_unused() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def _keep_freed_memory() -> None:
+    """Let what one layer has freed serve the next one.
+
+    As it comes, glibc gives large pieces back to the kernel and gets them anew, page by page: a tenth of the time of a
+    step of 2,048 tokens went there.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(_M_MMAP_THRESHOLD, _LARGEST_IN_HEAP_BYTES)
+        set_option(_M_TRIM_THRESHOLD, _MAX_KEPT_BYTES)
 
 
 def _too_small(tensors: Iterable[torch.Tensor]) -> str | None:

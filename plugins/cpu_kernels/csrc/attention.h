@@ -44,6 +44,7 @@ struct Layer {
     float soft_cap;  // 0: none
     int64_t kind, kv_kind;
     bool fixed_order;  // results must not depend on how a prompt is cut
+    bool reads_much = false;  // more of the cache than inner caches hold
 
     int64_t group() const { return num_heads / num_kv_heads; }
     int64_t row_bytes() const { return row_bytes_of(kv_kind, head_size); }

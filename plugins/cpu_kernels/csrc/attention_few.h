@@ -32,11 +32,20 @@ struct FewOnTiles {
         const bf16* query, const Chunk& chunk, const Layer& layer, const int64_t* positions, float* states,
         int64_t num_rows) {
         FewMemory memory;
+        if (layer.reads_much) fetch(chunk, layer);
         KeyTiles keys = lay_out_keys(memory.copied_keys, chunk, layer);
         for (int64_t row = 0; row < num_rows; row += 16)
             some(
                 memory, keys, query + row * layer.head_size, chunk, layer, positions + row,
                 state_of(states, row, layer.head_size).at, num_rows - row < 16 ? int(num_rows - row) : 16);
+    }
+
+    // All rows at once: met one after another, each new block would be waited for. Inlined: as a function that has no
+    // result the compiler leaves it out.
+    __attribute__((always_inline)) static inline void fetch(const Chunk& chunk, const Layer& layer) {
+        int64_t bytes = layer.row_bytes();
+        for (int64_t key = chunk.begin - chunk.first; key < chunk.end - chunk.first; ++key)
+            for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch(chunk.row[key] + at, _MM_HINT_T0);
     }
 
     static void some(

@@ -59,6 +59,15 @@ static int64_t visible_keys(const Layer& layer, int64_t request) {
     return layer.step->seq_lens[request] - layer.first_key(layer.start(request));
 }
 
+// Of the cache that a step reads. With less than that, fetching ahead costs more than it saves.
+static const int64_t MUCH = 2 << 20;
+
+static int64_t cached_bytes(const Layer& layer) {
+    int64_t keys = 0;
+    for (int64_t r = 0; r < layer.step->num_requests; ++r) keys += visible_keys(layer, r);
+    return keys * layer.num_kv_heads * layer.row_bytes();
+}
+
 static bool is_decode(const Layer& layer, int64_t request) {
     int64_t num_new = layer.num_new(request);
     if (num_new <= 1) return true;
@@ -365,6 +374,7 @@ CK_KERNEL(attention) {
     Layer layer = {args[0].p, args[1].p, args[2].i, args[3].i, pointer<const char>(args[4]), args[5].i,
                    pointer<const Step>(args[6]), args[7].i, args[8].i, args[9].i, float(args[10].f), args[11].i,
                    float(args[12].f), args[13].i, args[14].i, args[15].i != 0};
+    layer.reads_much = cached_bytes(layer) > MUCH;
     zero_padding(layer);
     Plan plan = make_plan(layer);
     if (plan.work < LEAST_WORK)

@@ -143,6 +143,24 @@ static void finish_tiles(const Product& product, int64_t row, int rows, int64_t 
             out, (__m512i)_mm512_cvtne2ps_pbh(add(load(right + r * PANEL), high), add(load(left + r * PANEL), low)));
 }
 
+// So many blocks before their products weights are fetched: the processor's own prefetching doesn't see far enough ahead.
+static const int64_t BLOCKS_AHEAD = 4;
+
+// Only the first rows find weights that aren't near yet. With 65 to 192 rows products take longer for it, with fewer and
+// with more they take less: measured, by 15 % with 32 rows, by 10 % with 512.
+static bool fetches_ahead(const Product& product, int64_t row) {
+    return row == 0 && (product.rows <= 64 || product.rows > 192);
+}
+
+// Inlined: as a function that has no result the compiler leaves it out.
+__attribute__((always_inline)) static inline void fetch_block(const bf16* left, const bf16* right) {
+#pragma GCC unroll 16
+    for (int64_t at = 0; at < BLOCK_ELEMENTS; at += 32) {
+        _mm_prefetch((const char*)(left + at), _MM_HINT_T0);
+        _mm_prefetch((const char*)(right + at), _MM_HINT_T0);
+    }
+}
+
 // Up to 32 rows by two panels, over blocks of inputs from ``begin`` on and before ``end``, added to the sums of those
 // before. Weights pass through the inner cache without pushing out the rows, which the next panels need again.
 static void tile_square(
@@ -159,7 +177,13 @@ static void tile_square(
         _tile_loadd(2, sums[2], 64);
         _tile_loadd(3, sums[3], 64);
     }
+    bool fetches = fetches_ahead(product, row);
+    int64_t to_next_panels = 2 * product.blocks - (end - begin);
     for (int64_t block = begin; block < end; ++block) {
+        if (fetches) {
+            int64_t ahead = block + BLOCKS_AHEAD < end ? block + BLOCKS_AHEAD : block + BLOCKS_AHEAD + to_next_panels;
+            fetch_block(left + ahead * BLOCK_ELEMENTS, right + ahead * BLOCK_ELEMENTS);
+        }
         _tile_stream_loadd(6, left + block * BLOCK_ELEMENTS, 64);
         _tile_loadd(4, top + block * BLOCK, stride);
         _tile_stream_loadd(7, right + block * BLOCK_ELEMENTS, 64);

@@ -21,4 +21,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    from corefw.collections_paused import collections_paused
+
+    with collections_paused():
+        return getattr(importlib.import_module(_HOMES[name]), name)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from corefw.collections_paused import collections_paused
 from corefw.config.args import UserArgs
 from corefw.errors import ConfigError, EngineDeadError, RequestError
 from corefw.frontend.batch_generator import BatchGenerator, BatchItem, naming_prompt
@@ -82,7 +83,8 @@ class LLM:
             names = ", ".join(args.section("server"))
             raise ConfigError(f"{names}: only the HTTP server has such settings; leave them out of LLM()")
         self._engine: LLMEngine | None = None
-        prepared, engine = open_engine(args, enable_multiprocessing)
+        with collections_paused():
+            prepared, engine = open_engine(args, enable_multiprocessing)
         self._renderer = prepared.renderer
         self._processing = prepared.processing
         self._engine = engine

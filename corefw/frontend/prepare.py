@@ -10,6 +10,7 @@ from corefw.engine.resolver import resolve_config, with_tokenizer_size
 from corefw.frontend.io_processing import IOProcessing
 from corefw.frontend.renderer import Renderer
 from corefw.frontend.request_hooks import RequestHooks
+from corefw.models.loading.gguf_file import forget_shared_file
 from corefw.plugin_system.manager import PluginManager
 from corefw.plugin_system.settings import restore_settings
 
@@ -65,8 +66,11 @@ def prepare(args: UserArgs, plugins: PluginManager | None = None, *, interactive
         ConfigError, PluginError: a setting can't be honoured.
     """
     plugins = plugins or discover_plugins(args)
-    config = resolve_config(args, plugins, interactive=interactive)
-    hooks = RequestHooks.collect(plugins, config)
-    renderer = Renderer(config.model_info, config.model, config.frontend, hooks)
+    try:
+        config = resolve_config(args, plugins, interactive=interactive)
+        hooks = RequestHooks.collect(plugins, config)
+        renderer = Renderer(config.model_info, config.model, config.frontend, hooks)
+    finally:
+        forget_shared_file()
     config = with_tokenizer_size(config, renderer.tokenizer.vocab_size)
     return Prepared(config, renderer, plugins, IOProcessing.choose(plugins, config, renderer))

@@ -11,7 +11,7 @@ import numpy as np
 from corefw.interfaces.model_loader import ModelLoader
 from corefw.models.loading.gguf_blocks import dequantise
 from corefw.models.loading.gguf_config import architecture_of, read_gguf_info
-from corefw.models.loading.gguf_file import GGUFFile, has_gguf_magic
+from corefw.models.loading.gguf_file import GGUFFile, has_gguf_magic, shared_file
 from corefw.models.loading.gguf_tensors import MappedTensor, map_tensors, raw_in_hf_order
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class GGUFLoader(ModelLoader):
 
     def read_info(self, files: ModelFiles) -> ModelInfo:
         """Header only."""
-        return read_gguf_info(GGUFFile(*files.weights), files, self.name)
+        return read_gguf_info(shared_file(*files.weights), files, self.name)
 
     def weights(self, info: ModelInfo, dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
         """Plain floats as views of the mapped file in their own dtype, blocks decoded to ``dtype``."""

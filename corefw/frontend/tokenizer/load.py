@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from corefw.frontend.tokenizer.directory import tokenizer_from_path
 from corefw.frontend.tokenizer.disk_cache import TokenizerCache
 from corefw.frontend.tokenizer.gguf_vocabulary import tokenizer_from_gguf
-from corefw.models.loading.gguf_file import GGUFFile, has_gguf_magic
+from corefw.models.loading.gguf_file import GGUFFile, has_gguf_magic, shared_file
 
 if TYPE_CHECKING:
     from corefw.config.engine_config import FrontendConfig, ModelConfig
@@ -43,4 +43,4 @@ def load_tokenizer(info: ModelInfo, model: ModelConfig, frontend: FrontendConfig
 def open_gguf(info: ModelInfo) -> GGUFFile | None:
     """The model's GGUF file, or None when it is of another format."""
     weights = info.files.weights
-    return GGUFFile(*weights) if weights and has_gguf_magic(weights[0]) else None
+    return shared_file(*weights) if weights and has_gguf_magic(weights[0]) else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import mmap
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from corefw.models.loading.gguf_metadata import Cursor, Metadata
 from corefw.models.loading.gguf_split import check_parts
 from corefw.models.loading.gguf_types import TYPE_NAMES, TYPES_BY_CODE, TensorType
 
-__all__ = ["GGUFFile", "TensorInfo", "has_gguf_magic"]
+__all__ = ["GGUFFile", "TensorInfo", "forget_shared_file", "has_gguf_magic", "shared_file"]
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -201,3 +202,31 @@ def _tensor_type(cursor: Cursor, label: str, code: int) -> TensorType:
             f"use a file with these types only: {known}"
         )
     return kind
+
+
+def shared_file(path: str, *further_parts: str) -> GGUFFile:
+    """A file that was opened a moment ago, else opened now; kept until ``forget_shared_file``.
+
+    Several parts of a start read the same header, and some lists in it are long.
+    """
+    return _opened((path, *further_parts), tuple(map(_identity, (path, *further_parts))))
+
+
+def forget_shared_file() -> None:
+    """Give back what ``shared_file`` keeps."""
+    _opened.cache_clear()
+
+
+def _identity(path: str) -> tuple[int, int, int] | None:
+    """What changes when a file does; None when there is none."""
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+@lru_cache(maxsize=1)
+def _opened(paths: tuple[str, ...], identities: tuple[tuple[int, int, int] | None, ...]) -> GGUFFile:
+    del identities  # part of the key
+    return GGUFFile(*paths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import threading
@@ -31,6 +32,7 @@ __all__ = ["WeightsCache"]
 _log = get_logger(__name__)
 
 _AUTO, _OFF = "auto", "off"
+_MAX_WAIT_AT_EXIT_S = 5.0
 # What makes prepared weights of files, besides plugins: whoever changes it, without a new version, must not get the old
 # ones.
 _MAKERS = ("models", "builtins/model_loaders", "builtins/ops", "builtins/quantization", "config")
@@ -109,6 +111,8 @@ class WeightsCache:
         work = (self._key, about, tensors)
         thread = threading.Thread(target=self._store.keep, args=work, name="weights-cache", daemon=True)
         thread.start()
+        # A program may be done before its weights are written; it would never get them from here.
+        atexit.register(thread.join, _MAX_WAIT_AT_EXIT_S)
         return thread
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 import torch
 
+from corefw.collections_paused import collections_paused
 from corefw.errors import CorefwError
 from corefw.interfaces.graphs import CaptureRefused
 from corefw.models.layers.forward_context import ForwardContext, set_forward_context
@@ -225,7 +224,8 @@ class RecordedSteps:
             context = self._assembly.assemble(padded, for_capture=True)
         else:
             context = ForwardContext({}, {}, self._pieces.splitter(capture, boundaries))
-        with _no_collections(), torch.inference_mode(), set_forward_context(context):
+        # Finalizers of old tensors must not run in the middle of a recording.
+        with collections_paused(), torch.inference_mode(), set_forward_context(context):
             capture.begin()
             try:
                 hidden_TE = self._model(padded.input_ids, padded.positions)
@@ -256,16 +256,3 @@ def _smaller(descriptor: BatchDescriptor) -> BatchDescriptor | None:
     if descriptor.mode is not GraphMode.FULL:
         return None
     return replace(descriptor, mode=GraphMode.PIECEWISE, num_requests=0)
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Finalizers of old tensors must not run in the middle of a recording, and collections would take most of its
-    time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corefw.errors import ModelFormatError
-from corefw.models.loading.gguf_file import GGUFFile, has_gguf_magic
+from corefw.models.loading.gguf_file import GGUFFile, forget_shared_file, has_gguf_magic, shared_file
 from tests.models.loading.tiny_gguf import finish
 
 VALUES: dict[str, tuple[str, object]] = {
@@ -245,3 +246,22 @@ def test_a_file_with_changed_bytes_opens_or_is_refused_and_does_nothing_else(sma
         return
     assert len(values) == len(file.metadata)
     assert sum(sizes) <= len(raw)
+
+
+def test_parts_of_a_start_share_a_file_until_it_changes_or_is_forgotten(tmp_path: Path) -> None:
+    path = write_small(tmp_path / "small.gguf")
+    first = shared_file(str(path))
+    assert shared_file(str(path)) is first
+    os.utime(path, ns=(1, 1))
+    second = shared_file(str(path))
+    assert second is not first
+    forget_shared_file()
+    assert shared_file(str(path)) is not second
+    forget_shared_file()
+
+
+def test_a_shared_file_that_is_missing_is_refused_as_any_other(tmp_path: Path) -> None:
+    with pytest.raises(ModelFormatError):
+        GGUFFile(str(tmp_path / "none.gguf"))
+    with pytest.raises(ModelFormatError):
+        shared_file(str(tmp_path / "none.gguf"))

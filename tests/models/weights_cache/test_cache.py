@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -154,3 +156,17 @@ def test_a_model_that_makes_more_of_its_weights_isnt_kept(config: EngineConfig, 
     cache = Small.of(config, build)
     assert cache is not None
     assert cache.keep(model, build, []) is None
+
+
+def test_a_program_that_is_done_before_its_weights_are_written_waits_for_them(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from types import SimpleNamespace as Any\n"
+        "from corefw.models.weights_cache import cache\n"
+        "cache.snapshot = lambda model: ({}, [Any(nbytes=1 << 30)])\n"
+        "one = object.__new__(cache.WeightsCache)\n"
+        "one._key, one._store = 'a', Any(keep=lambda *_: (time.sleep(0.3), Path(sys.argv[1]).touch()))\n"
+        "build = Any(binder=Any(preparers_without_form=lambda: ()))\n"
+        "assert one.keep(Any(can_be_restored=True), build, ()).is_alive()"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "written")], check=True)
+    assert (tmp_path / "written").exists()

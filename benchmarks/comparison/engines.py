@@ -118,7 +118,11 @@ def _vllm(folder: Path, max_model_len: int) -> Engine:
         python=folder / "bin" / "python", options=settings, start_timeout_s=600, quick_start=False,
         environment={**_OFFLINE, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": cores,
                      "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_LOGGING_LEVEL": "WARNING"},
-        server=(str(folder / "bin" / "vllm"), "serve", "{weights}", "--host=127.0.0.1", "--port={port}", *flags),
+        # Its command asks for a distribution of another name than this one has.
+        server=(
+            str(folder / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server", "--model={weights}",
+            "--host=127.0.0.1", "--port={port}", *flags,
+        ),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from corefw.cli.bench.load import Load, Measured, run_load, send_one
 from corefw.cli.bench.prompts import BenchPrompt
 from corefw.cli.client.http import HttpTransport
-from corefw.cli.client.transport import TransportError, first_model, get_json
+from corefw.cli.client.transport import TransportError, first_model
 
 from .engines import Engine
 from .process import ChildProcess, EngineError
@@ -24,6 +24,7 @@ from .weights import Weights
 __all__ = ["Server", "serving", "start_server"]
 
 _POLL_S = 0.02
+_OK = 200
 
 
 class Server:
@@ -73,7 +74,10 @@ async def _first_token(process: ChildProcess, url: str, deadline_s: float) -> No
             raise EngineError(f"the server ended: {process.last_words()}")
         transport = HttpTransport(url)
         try:
-            await get_json(transport, "/health")
+            answer = await transport.send("GET", "/health")
+            await answer.read()  # some say nothing
+            if answer.status != _OK:
+                raise TransportError(f"/health answers {answer.status}")
             load = await _load(transport)
             measured = await send_one(transport, load.path, load.body(BenchPrompt([5, 6, 7, 8], 1)), 0.0)
             if not measured.error:

@@ -13,7 +13,6 @@ from corefw.errors import ConfigError
 __all__ = [
     "ACTIVATION_KEYS",
     "CHECKPOINT_NAMES",
-    "DEFERRED",
     "ONLINE",
     "PLAIN",
     "SHORTHANDS",
@@ -98,8 +97,6 @@ SHORTHANDS = {
     "mxfp4": _both("mxfp4"),
     "nvfp4_per_token": Shorthand(moe=QuantSpec("nvfp4_static")),
 }
-# Shorthands that checkpoints name as well: what a checkpoint says of itself comes first.
-DEFERRED = frozenset({"mxfp4", "mxfp8"})
 # Names of methods by which checkpoints are made; as settings they leave everything to the checkpoint.
 CHECKPOINT_NAMES = frozenset(
     {

@@ -53,6 +53,7 @@ def _choose(config: EngineConfig, described: DeviceDescription | None, plugins: 
     build = _build_context(config, platform, plugins)
     try:
         model = make_model(config, build, plugins)
+        build.binder.bind("drawn")  # as the sampler does
         if build.quantization is not None:
             name_weights(model)
             for selection in tell_layers(model, build.quantization):

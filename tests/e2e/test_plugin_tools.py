@@ -190,6 +190,7 @@ def test_explaining_names_every_candidate_with_its_reason_and_reads_no_weights(
     assert endpoints["rejected"]["corefw-sample-endpoint/echo"].startswith("denied by default")
     ops = [selection for selection in answer["selections"] if selection["what"].startswith("op linear")]
     assert ops
+    assert {"op drawn", "op most_likely"} <= {selection["what"].split(" (")[0] for selection in answer["selections"]}
     assert all(op["rejected"]["bigchip"] == "made for a BigChip, not for cpu" for op in ops)
     assert answer["settings"]["server.api_key"] == "(set)"
     assert KEY not in json.dumps(answer)

@@ -81,6 +81,8 @@ class Capabilities:
         default_block_size: taken when nothing else decides.
         kinds: accepted attention kinds.
         batch_invariant_dtypes: dtypes in which results never depend on the batch.
+        reads_unwritten: whether what lies in places of a request's blocks that nobody has written may bear on a result.
+            Then new blocks are zeroed first.
     """
 
     device_types: frozenset[str]
@@ -95,6 +97,7 @@ class Capabilities:
     sinks: bool = False
     batch_invariant_dtypes: frozenset[str] = frozenset()
     graph_support: GraphSupport = GraphSupport.NEVER
+    reads_unwritten: bool = True
 
     def supports(self, request: AttentionRequest) -> str | None:
         """None for yes, else the reason why not."""

@@ -25,9 +25,17 @@ class KVPages:
         groups: by KV-cache group the specs of its layers here, by layer name; other pipeline stages may have them all.
         num_blocks: pages a layer, the null block included.
         device: where the cache lives.
+        clears: whether ``clear`` does anything: not where the attention backend never reads what nobody has written.
     """
 
-    def __init__(self, groups: Sequence[Mapping[str, KVCacheSpec]], num_blocks: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        groups: Sequence[Mapping[str, KVCacheSpec]],
+        num_blocks: int,
+        device: torch.device,
+        *,
+        clears: bool = True,
+    ) -> None:
         self._groups = groups
         self._page_bytes = [_page_bytes(specs) for specs in groups]
         num_layers: dict[int, int] = {}
@@ -38,7 +46,9 @@ class KVPages:
             page_bytes: torch.empty((count, num_blocks, page_bytes), dtype=torch.uint8, device=device)
             for page_bytes, count in num_layers.items()
         }
+        self._clears = True
         self.clear([[0]] * len(groups))
+        self._clears = clears
 
     @property
     def buffers(self) -> list[torch.Tensor]:
@@ -63,7 +73,9 @@ class KVPages:
         return found
 
     def clear(self, block_ids: Sequence[Sequence[int]]) -> None:
-        """Zero blocks, given by group."""
+        """Zero blocks, given by group, where that is needed."""
+        if not self._clears:
+            return
         joined: dict[int, list[int]] = {}
         for page_bytes, ids in zip(self._page_bytes, block_ids, strict=True):
             joined.setdefault(page_bytes, []).extend(ids)

@@ -166,7 +166,8 @@ class Worker:
             _table_layout(next(iter(group.values()))) if group else TableLayout(block_size)
             for group, block_size in zip(specs, block_sizes, strict=True)
         ]
-        pages = KVPages(specs, plan.num_blocks, self._runtime.device)
+        clears = self._backend.capabilities.reads_unwritten
+        pages = KVPages(specs, plan.num_blocks, self._runtime.device, clears=clears)
         for name, view in pages.views(self._backend).items():
             layers[name].bind_pages(view)
         scheduler = self._config.scheduler

@@ -69,6 +69,14 @@ def test_clearing_zeroes_the_named_blocks_in_every_layer_of_the_group_and_nothin
     assert bool(pages.buffers[1].all())
 
 
+def test_a_cache_that_isnt_cleared_keeps_what_it_has_but_for_the_null_block() -> None:
+    pages = KVPages([{"a": _spec()}], 3, CPU, clears=False)
+    assert not pages.buffers[0][:, 0].any()
+    pages.buffers[0].fill_(255)
+    pages.clear([[1, 2]])
+    assert bool(pages.buffers[0].all())
+
+
 def test_the_null_block_is_zero_from_the_start() -> None:
     pages = KVPages([{"a": _spec()}, {"b": _spec()}], 3, CPU)
     assert not any(buffer[:, 0].any() for buffer in pages.buffers)

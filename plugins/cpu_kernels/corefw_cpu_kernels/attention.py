@@ -105,6 +105,7 @@ class CpuKernelsAttention(AttentionBackend):
         soft_cap=True,
         batch_invariant_dtypes=frozenset({"bfloat16"}),
         graph_support=GraphSupport.ALWAYS,
+        reads_unwritten=False,
     )
 
     @classmethod

@@ -76,3 +76,25 @@ def test_replayed_steps_give_the_tokens_of_computed_ones(
     assert {f"{kind} greedy decode step of {size} tokens" for size in (1, 2, 3)} <= set(told["recorded"])
     greedy = {step for step in padded["recorded"] if "greedy" in step}  # others are warm-up's
     assert {f"{kind} greedy decode step of {size} tokens" for size in (2, 4)} == greedy
+
+
+@pytest.mark.parametrize(("family", "kv_cache_dtype"), [("llama", "auto"), ("llama", "int8"), ("gemma3_text", "auto")])
+def test_what_nobody_has_written_bears_on_no_token(tmp_path: Path, family: str, kv_cache_dtype: str) -> None:
+    """New blocks aren't zeroed for these kernels: NaN may lie in them."""
+    if family == "llama":
+        write_tiny_llama(tmp_path, head_dim=16, hidden_size=96)
+    else:
+        write_tiny(tmp_path, family, head_dim=16)
+    settings = {**_SETTINGS, "num_gpu_blocks_override": 60, "kv_cache_dtype": kv_cache_dtype}
+    found = []
+    with (
+        installed_as("op_providers", "cpu_kernels", CpuKernels),
+        installed_as("attention_backends", "cpu_kernels", CpuKernelsAttention),
+    ):
+        for content in (0, 255):
+            with open_tiny(tmp_path, **settings) as llm:
+                executor: Any = llm.engine.core._executor
+                for buffer in executor._running._runner._pages.buffers:
+                    buffer[:, 1:] = content
+                found.append(_outputs(llm))
+    assert found[0] == found[1]

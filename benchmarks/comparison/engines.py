@@ -143,7 +143,7 @@ def _llama(folder: Path) -> Iterator[Engine]:
     flash = Engine(
         name="llama-gguf", label="llama.cpp, the GGUF file, flash attention", form="gguf", kind="gguf",
         driver="drive_llama", python=folder / "bin" / "python",
-        options={"context": 1024, "ubatch": 512, "threads": CORES, "flash_attention": 1},
+        options={"context": MAX_MODEL_LEN, "ubatch": 512, "threads": CORES, "flash_attention": 1},
         environment={"LLAMA_CPP_LIB_PATH": str(libraries), "LD_LIBRARY_PATH": str(libraries)},
         server=(
             str(libraries / "llama-server"), "--model", "{weights}", "--host", "127.0.0.1", "--port", "{port}",

@@ -71,13 +71,13 @@ class Comparison:
         if "shared" in self.parts:
             shared_prefix(started.engines, prompts, self.sizes, measured)
         if "sweeps" in self.parts:
-            sweeps(started.engines, prompts, self.sizes, measured)
+            sweeps(started.engines, prompts, self.sizes, measured, self.weights.max_position)
         if "accuracy" in self.parts:
             self._accuracy(started, prompts, measured)
 
     def _accuracy(self, started: Started, prompts: Prompts, measured: Measurements) -> None:
         """Each engine's perplexity on the fixed text, and corefw's in float32, which the others are held against."""
-        text = prompts.text[:_MAX_SCORED]
+        text = prompts.text[: min(_MAX_SCORED, self.weights.max_position - 1)]
         for name, process in started.engines.items():
             with measured.noting(name), process.awake():
                 mean_nll = process.score(text)

@@ -14,6 +14,8 @@ from .rounds import MACHINE, Measurements, take_turns
 
 __all__ = ["FULL", "QUICK", "SMOKE", "Sizes", "at_once", "shared_prefix", "single", "sweeps"]
 
+_NUM_STEPS = 16  # behind each context
+
 Runners = dict[str, EngineProcess]
 
 
@@ -113,8 +115,11 @@ def shared_prefix(runners: Runners, prompts: Prompts, sizes: Sizes, measured: Me
     take_turns("shared", runners, sizes.rounds, measured, work)
 
 
-def sweeps(runners: Runners, prompts: Prompts, sizes: Sizes, measured: Measurements) -> None:
-    """For pictures: throughput and step time by number of prompts, step time by context. One round."""
+def sweeps(runners: Runners, prompts: Prompts, sizes: Sizes, measured: Measurements, max_position: int) -> None:
+    """For pictures: throughput and step time by number of prompts, step time by context. One round.
+
+    Contexts that the model isn't made for are left out.
+    """
     _, length, _ = sizes.at_once
     for name, engine in list(runners.items()):
         for number in sizes.concurrency:
@@ -125,7 +130,9 @@ def sweeps(runners: Runners, prompts: Prompts, sizes: Sizes, measured: Measureme
             _point(measured, "throughput by concurrency", name, number, 24 * number / made.elapsed_s)
             _point(measured, "step_ms by batch", name, number, _step_ms(made))
         for context in sizes.contexts:
-            made = _try(engine, [prompts.make(context, f"Context {context}")], 16, measured, name)
+            if context + _NUM_STEPS > max_position:
+                break
+            made = _try(engine, [prompts.make(context, f"Context {context}")], _NUM_STEPS, measured, name)
             if made is None:
                 break
             _point(measured, "step_ms by context", name, context, _step_ms(made))

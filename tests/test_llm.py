@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from safetensors.numpy import load_file
 
 from corefw import LLM, SamplingParams
 from corefw.errors import ConfigError, ContextLengthError, EngineDeadError, RequestError
+from corefw.models.llama import LlamaForCausalLM
+from corefw.runtime.kv_pages import KVPages
 from corefw.testing.tiny_models import write_tiny_llama
 from tests.sample_plugins.install import write_metadata
 
@@ -183,6 +187,41 @@ def test_the_models_own_defaults_are_taken_where_nothing_is_said(tiny: Path, tmp
     file.write_text('{"temperature": 0.25, "top_k": 7}')
     with LLM(str(tiny), kv_cache_memory=2**20, generation_config=str(file)) as made:
         assert made.default_params(top_k=3) == SamplingParams(temperature=0.25, top_k=3)
+
+
+def test_a_closed_model_gives_its_memory_back_at_once(tiny: Path) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        before = [id(one) for one in _models_and_caches()]
+        made = LLM(str(tiny), dtype="float32", kv_cache_memory=8 * 2**20)
+        made.generate("words", GREEDY)
+        held = [weakref.ref(one) for one in _models_and_caches() if id(one) not in before]
+        assert len(held) == 2
+        made.close()
+        assert [one() for one in held] == [None, None]
+    finally:
+        gc.enable()
+
+
+def _models_and_caches() -> list[object]:
+    gc.unfreeze()  # what is frozen isn't listed
+    return [one for one in gc.get_objects() if type(one) in (LlamaForCausalLM, KVPages)]
+
+
+def test_a_start_neither_keeps_the_programs_garbage_nor_leaves_anything_frozen_when_it_fails(tiny: Path) -> None:
+    class Knot: ...
+
+    knot = Knot()
+    knot.self = knot  # type: ignore[attr-defined]
+    garbage = weakref.ref(knot)
+    del knot
+    with LLM(str(tiny), dtype="float32", kv_cache_memory=8 * 2**20):
+        assert garbage() is None
+    num_frozen = gc.get_freeze_count()
+    with pytest.raises(ConfigError, match="at least 2 blocks"):
+        LLM(str(tiny), dtype="float32", kv_cache_memory=1)
+    assert gc.get_freeze_count() == num_frozen
 
 
 def test_a_closed_model_says_so(tiny: Path) -> None:

@@ -68,6 +68,13 @@ class QuantSpec:
             return self
         return QuantSpec(self.weight or base.weight, self.activation or base.activation)
 
+    @property
+    def meaning(self) -> QuantSpec | None:
+        """The same for all specs that mean the same; None where nothing is rounded."""
+        if self.weight in (None, PLAIN):
+            return None
+        return QuantSpec(self.weight, None if self.activation == PLAIN else self.activation)
+
     def __str__(self) -> str:
         inputs = "" if self.activation in (None, PLAIN) else f", inputs {self.activation}"
         return f"{self.weight or PLAIN}{inputs}"

@@ -50,7 +50,11 @@ def prepare_again(config: EngineConfig) -> Prepared:
     plugins = PluginManager.from_resolved(config.plugins.resolved, config.plugins.plugin_policy)
     plugins.load_general("front_end")
     restore_settings(plugins, config.plugin_settings)
-    renderer = Renderer(config.model_info, config.model, config.frontend, RequestHooks.collect(plugins, config))
+    hooks = RequestHooks.collect(plugins, config)
+    try:
+        renderer = Renderer(config.model_info, config.model, config.frontend, hooks)
+    finally:
+        forget_shared_file()
     return Prepared(config, renderer, plugins, IOProcessing.choose(plugins, config, renderer))
 
 

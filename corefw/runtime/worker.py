@@ -254,12 +254,15 @@ class Worker:
         return msgspec.structs.replace(output, events=events, num_dropped_events=num_dropped)
 
     def shutdown(self) -> None:
-        """Let observers, the KV connector and the other ranks go. May be called twice."""
+        """Let observers, KV connector and other ranks go, and give back model and cache. May be called twice."""
         if self._runner is not None and self._runner.observers is not None:
             self._runner.observers.close()
         if self._runner is not None and self._runner.transfers is not None:
             self._runner.transfers.shutdown()
         self._groups.close()
+        # Both lead back here: without a collection, which may be far off, nobody's memory would come back.
+        self._runner = None
+        self._remote = {}
 
     def call(self, method: str, *args: Any) -> Any:
         """Call by name one of the methods that are meant for it.

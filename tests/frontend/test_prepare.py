@@ -13,7 +13,9 @@ from corefw.config.engine_config import ResolvedPlugin
 from corefw.errors import ConfigError, PluginError
 from corefw.frontend.prepare import prepare, prepare_again
 from corefw.frontend.sampling_defaults import SamplingDefaults
+from corefw.models.loading.gguf_file import forget_shared_file, shared_file
 from corefw.testing.tiny_models import write_tiny_llama
+from tests.frontend.vocabularies import write_gguf
 
 pytestmark = pytest.mark.timeout(60)
 _FILES = (
@@ -69,6 +71,17 @@ def test_another_process_prepares_the_same_again(model: Path) -> None:
     again = prepare_again(first.config)
     assert again.config == first.config
     assert again.renderer.render_text("hello", param="prompt") == first.renderer.render_text("hello", param="prompt")
+
+
+def test_a_header_that_is_shared_while_a_start_is_prepared_is_given_back(model: Path, tmp_path: Path) -> None:
+    path = str(write_gguf(tmp_path / "words.gguf"))
+    held = shared_file(path)
+    config = prepare(UserArgs.from_keywords(model=str(model))).config
+    held_again = shared_file(path)
+    assert held_again is not held
+    prepare_again(config)
+    assert shared_file(path) is not held_again
+    forget_shared_file()
 
 
 def test_another_process_without_the_plugins_refuses(model: Path) -> None:

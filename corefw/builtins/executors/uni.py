@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -30,7 +29,6 @@ class UniExecutor(Executor):
     def __init__(self, config: EngineConfig, plugins: PluginManager) -> None:
         from corefw.runtime.worker import Worker  # brings torch, which this module must not
 
-        gc.freeze()  # what was imported stays, and needn't be walked for what loading leaves
         num_ranks = config.parallel.grid.replica_size
         if num_ranks != 1:
             raise ConfigError(

@@ -85,11 +85,7 @@ class _Rounding(WeightConverter):
 
 def block_type(spec: QuantSpec) -> str | None:
     """The block type that holds weights of a spec; None for plain ones."""
-    return _TYPES.get(_without_defaults(spec))
-
-
-def _without_defaults(spec: QuantSpec) -> QuantSpec:
-    return QuantSpec(spec.weight, None if spec.activation == PLAIN else spec.activation)
+    return None if spec.meaning is None else _TYPES.get(spec.meaning)
 
 
 def _wanted(request: QuantizationRequest) -> OnlineQuantization:

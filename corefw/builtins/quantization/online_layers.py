@@ -54,12 +54,11 @@ def choose_layers(
 
 def _choice(wanted: OnlineQuantization, layer: QuantizableLayer) -> LayerChoice:
     found = [_of_part(wanted, layer, names) for names in layer.names]
-    if len({spec for spec, _ in found}) > 1:
+    if len({None if spec is None else spec.meaning for spec, _ in found}) > 1:
         told = "; ".join(f"{names[-1]}: {spec or PLAIN}" for names, (spec, _) in zip(layer.names, found, strict=True))
         raise ConfigError(f"--quantization-config: {layer.name} is one layer, but its parts would differ: {told}")
     spec, why = found[0]
-    if spec is not None and spec.weight in (None, PLAIN):
-        spec = None
+    spec = None if spec is None else spec.meaning
     if spec is not None and layer.in_features % _BLOCK:
         spec, why = None, f"its {layer.in_features} inputs aren't whole groups of {_BLOCK}"
     shared = [name for name in layer.names[0] if layer.kind == "lm_head" and not name.startswith("model.")]

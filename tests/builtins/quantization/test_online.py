@@ -112,6 +112,16 @@ def test_parts_of_one_layer_may_not_differ() -> None:
     assert QKV not in held_types(made)
 
 
+def test_parts_that_are_told_the_same_in_other_words_are_one_layer() -> None:
+    plain = converter(targets={"*.q_proj": "none", DOWN: "int8_per_channel"}, ignore=["*.k_proj"])
+    plain.plan(LAYERS)
+    assert held_types(plain) == {DOWN: "Q8_0"}
+    spelt_out = {"weight": "int8_per_channel_static", "activation": "none"}
+    rounded = converter(targets={"*.q_proj": spelt_out, "re:.*[kv]_proj": "int8_per_channel"})
+    rounded.plan(LAYERS)
+    assert held_types(rounded) == {QKV: "Q8_0"}
+
+
 def test_a_target_without_a_part_for_the_layer_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"int8_per_channel_weight_only has no part for linear layers"):
         converter(targets={DOWN: "int8_per_channel_weight_only"}).plan(LAYERS)

@@ -51,19 +51,24 @@ class HttpTransport:
         """
         head = f"{method} {self._prefix}{path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
         message = head.encode() + body
-        while True:
-            connection = self._idle_connection()
-            was_idle = connection is not None
-            connection = connection or await self._new_connection()
+        idle = self._idle_connection()
+        if idle is not None:
             try:
-                status = await connection.request(message)
-            except BaseException as error:
-                self._release(connection)
-                # A server may close what was idle at the moment at which it is used again.
-                if was_idle and isinstance(error, TransportError) and not connection.has_answered:
-                    continue
-                raise
-            return Answer(status, self._chunks(connection))
+                return await self._exchange(idle, message)
+            except TransportError:
+                # A server may close what was idle at the moment at which it is used again. Once only: a request that
+                # a server dies of must not go out on every connection there is.
+                if idle.has_answered:
+                    raise
+        return await self._exchange(await self._new_connection(), message)
+
+    async def _exchange(self, connection: _Connection, message: bytes) -> Answer:
+        try:
+            status = await connection.request(message)
+        except BaseException:
+            self._release(connection)
+            raise
+        return Answer(status, self._chunks(connection))
 
     async def close(self) -> None:
         """Close all connections."""

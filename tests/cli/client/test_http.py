@@ -17,8 +17,10 @@ async def server(*answers: bytes) -> AsyncIterator[tuple[str, list[bytes]]]:
     """Gives each request the next answer, an empty one by closing; the address, and what each connection received."""
     received: list[bytes] = []
     left = list(answers)
+    connections: list[asyncio.Future[None]] = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(ended := asyncio.get_running_loop().create_future())
         position = len(received)
         received.append(b"")
         while left and (data := await reader.read(65536)):
@@ -28,10 +30,12 @@ async def server(*answers: bytes) -> AsyncIterator[tuple[str, list[bytes]]]:
             writer.write(answer)
             await writer.drain()
         writer.close()
+        ended.set_result(None)
 
     running = await asyncio.start_server(handle, "127.0.0.1", 0)
     async with running:
         yield f"http://127.0.0.1:{running.sockets[0].getsockname()[1]}", received
+        await asyncio.gather(*connections)
 
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
@@ -80,6 +84,17 @@ async def test_a_new_connection_or_one_that_began_to_answer_is_not_tried_again(a
             await transport.send("GET", "/")
         await transport.close()
     assert len(received) == 1
+
+
+async def test_what_a_server_dies_of_is_sent_again_once_however_many_connections_are_idle() -> None:
+    async with server(OK, OK, OK, b"", b"") as (url, received):
+        transport = HttpTransport(url)
+        for answer in await asyncio.gather(*[transport.send("GET", "/") for _ in range(3)]):
+            await answer.read()
+        with pytest.raises(TransportError, match="broke off"):
+            await transport.send("POST", "/")
+        await transport.close()
+    assert sum(part.count(b"POST / ") for part in received) == 2
 
 
 async def test_events_are_found_however_the_bytes_are_cut() -> None:

@@ -10,7 +10,7 @@ from corefw.engine.resolver import resolve_config, with_tokenizer_size
 from corefw.frontend.io_processing import IOProcessing
 from corefw.frontend.renderer import Renderer
 from corefw.frontend.request_hooks import RequestHooks
-from corefw.models.loading.gguf_file import forget_shared_file
+from corefw.models.loading.gguf_file import files_shared
 from corefw.plugin_system.manager import PluginManager
 from corefw.plugin_system.settings import restore_settings
 
@@ -51,10 +51,8 @@ def prepare_again(config: EngineConfig) -> Prepared:
     plugins.load_general("front_end")
     restore_settings(plugins, config.plugin_settings)
     hooks = RequestHooks.collect(plugins, config)
-    try:
+    with files_shared():
         renderer = Renderer(config.model_info, config.model, config.frontend, hooks)
-    finally:
-        forget_shared_file()
     return Prepared(config, renderer, plugins, IOProcessing.choose(plugins, config, renderer))
 
 
@@ -70,11 +68,9 @@ def prepare(args: UserArgs, plugins: PluginManager | None = None, *, interactive
         ConfigError, PluginError: a setting can't be honoured.
     """
     plugins = plugins or discover_plugins(args)
-    try:
+    with files_shared():
         config = resolve_config(args, plugins, interactive=interactive)
         hooks = RequestHooks.collect(plugins, config)
         renderer = Renderer(config.model_info, config.model, config.frontend, hooks)
-    finally:
-        forget_shared_file()
     config = with_tokenizer_size(config, renderer.tokenizer.vocab_size)
     return Prepared(config, renderer, plugins, IOProcessing.choose(plugins, config, renderer))

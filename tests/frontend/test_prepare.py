@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +15,11 @@ from corefw.config.engine_config import ResolvedPlugin
 from corefw.errors import ConfigError, PluginError
 from corefw.frontend.prepare import prepare, prepare_again
 from corefw.frontend.sampling_defaults import SamplingDefaults
-from corefw.models.loading.gguf_file import forget_shared_file, shared_file
+from corefw.models.loading import gguf_file
+from corefw.models.loading.gguf_file import GGUFFile
 from corefw.testing.tiny_models import write_tiny_llama
-from tests.frontend.vocabularies import write_gguf
+from tests.frontend.vocabularies import byte_level_metadata
+from tests.models.loading.tiny_gguf import llama_arrays, write_llama
 
 pytestmark = pytest.mark.timeout(60)
 _FILES = (
@@ -73,15 +77,24 @@ def test_another_process_prepares_the_same_again(model: Path) -> None:
     assert again.renderer.render_text("hello", param="prompt") == first.renderer.render_text("hello", param="prompt")
 
 
-def test_a_header_that_is_shared_while_a_start_is_prepared_is_given_back(model: Path, tmp_path: Path) -> None:
-    path = str(write_gguf(tmp_path / "words.gguf"))
-    held = shared_file(path)
-    config = prepare(UserArgs.from_keywords(model=str(model))).config
-    held_again = shared_file(path)
-    assert held_again is not held
+def test_a_header_is_read_once_while_a_start_is_prepared_and_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[weakref.ref[GGUFFile]] = []
+
+    class Watched(GGUFFile):
+        def __init__(self, *paths: str | Path) -> None:
+            super().__init__(*paths)
+            opened.append(weakref.ref(self))
+
+    monkeypatch.setattr(gguf_file, "GGUFFile", Watched)
+    path = write_llama(tmp_path / "words.gguf", llama_arrays(), metadata=byte_level_metadata())
+    config = prepare(UserArgs.from_keywords(model=str(path))).config
+    gc.collect()
+    assert [file() for file in opened] == [None]
     prepare_again(config)
-    assert shared_file(path) is not held_again
-    forget_shared_file()
+    gc.collect()
+    assert [file() for file in opened] == [None, None]
 
 
 def test_another_process_without_the_plugins_refuses(model: Path) -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import mmap
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,7 @@ from corefw.models.loading.gguf_metadata import Cursor, Metadata
 from corefw.models.loading.gguf_split import check_parts
 from corefw.models.loading.gguf_types import TYPE_NAMES, TYPES_BY_CODE, TensorType
 
-__all__ = ["GGUFFile", "TensorInfo", "forget_shared_file", "has_gguf_magic", "shared_file"]
+__all__ = ["GGUFFile", "TensorInfo", "files_shared", "has_gguf_magic", "shared_file"]
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -204,17 +206,28 @@ def _tensor_type(cursor: Cursor, label: str, code: int) -> TensorType:
     return kind
 
 
-def shared_file(path: str, *further_parts: str) -> GGUFFile:
-    """A file that was opened a moment ago, else opened now; kept until ``forget_shared_file``.
+@contextmanager
+def files_shared() -> Iterator[None]:
+    """Inside the ``with`` block, in this thread, ``shared_file`` opens each file once.
 
     Several parts of a start read the same header, and some lists in it are long.
     """
-    return _opened((path, *further_parts), tuple(map(_identity, (path, *further_parts))))
+    token = _shared.set({})
+    try:
+        yield
+    finally:
+        _shared.reset(token)
 
 
-def forget_shared_file() -> None:
-    """Give back what ``shared_file`` keeps."""
-    _opened.cache_clear()
+def shared_file(*paths: str) -> GGUFFile:
+    """The first file and its further parts, as opened before inside ``files_shared`` and unchanged since, else anew."""
+    kept = _shared.get()
+    if kept is None:
+        return GGUFFile(*paths)
+    key = tuple((path, _identity(path)) for path in paths)
+    if key not in kept:
+        kept[key] = GGUFFile(*paths)
+    return kept[key]
 
 
 def _identity(path: str) -> tuple[int, int, int] | None:
@@ -226,7 +239,4 @@ def _identity(path: str) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-@lru_cache(maxsize=1)
-def _opened(paths: tuple[str, ...], identities: tuple[tuple[int, int, int] | None, ...]) -> GGUFFile:
-    del identities  # part of the key
-    return GGUFFile(*paths)
+_shared: ContextVar[dict[Hashable, GGUFFile] | None] = ContextVar("corefw_shared_gguf_files", default=None)

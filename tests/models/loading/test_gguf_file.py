@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corefw.errors import ModelFormatError
-from corefw.models.loading.gguf_file import GGUFFile, forget_shared_file, has_gguf_magic, shared_file
+from corefw.models.loading.gguf_file import GGUFFile, files_shared, has_gguf_magic, shared_file
 from tests.models.loading.tiny_gguf import finish
 
 VALUES: dict[str, tuple[str, object]] = {
@@ -248,16 +248,18 @@ def test_a_file_with_changed_bytes_opens_or_is_refused_and_does_nothing_else(sma
     assert sum(sizes) <= len(raw)
 
 
-def test_parts_of_a_start_share_a_file_until_it_changes_or_is_forgotten(tmp_path: Path) -> None:
+def test_parts_of_a_start_share_a_file_until_it_changes_or_the_start_is_over(tmp_path: Path) -> None:
     path = write_small(tmp_path / "small.gguf")
-    first = shared_file(str(path))
-    assert shared_file(str(path)) is first
-    os.utime(path, ns=(1, 1))
-    second = shared_file(str(path))
-    assert second is not first
-    forget_shared_file()
-    assert shared_file(str(path)) is not second
-    forget_shared_file()
+    with files_shared():
+        first = shared_file(str(path))
+        assert shared_file(str(path)) is first
+        os.utime(path, ns=(1, 1))
+        second = shared_file(str(path))
+        assert second is not first
+        assert shared_file(str(path)) is second
+    third = shared_file(str(path))
+    assert third is not second
+    assert shared_file(str(path)) is not third
 
 
 def test_a_shared_file_that_is_missing_is_refused_as_any_other(tmp_path: Path) -> None:

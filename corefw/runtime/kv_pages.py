@@ -46,9 +46,9 @@ class KVPages:
             page_bytes: torch.empty((count, num_blocks, page_bytes), dtype=torch.uint8, device=device)
             for page_bytes, count in num_layers.items()
         }
-        self._clears = True
-        self.clear([[0]] * len(groups))
         self._clears = clears
+        for buffer in self.buffers:
+            _zero(buffer, [0])
 
     @property
     def buffers(self) -> list[torch.Tensor]:

@@ -118,9 +118,8 @@ class _Connection(asyncio.Protocol):
         has_answered: whether anything has come back since the last request.
     """
 
-    has_answered = False
-
     def __init__(self) -> None:
+        self.has_answered = False
         self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
         self._chunks: deque[bytes] = deque()

@@ -37,6 +37,13 @@ def _outputs(llm: LLM) -> dict[str, list[int]]:
     raise AssertionError("requests didn't end")
 
 
+def _write(folder: Path, family: str) -> None:
+    if family == "llama":
+        write_tiny_llama(folder, head_dim=16, hidden_size=96)
+    else:
+        write_tiny(folder, family, head_dim=16)
+
+
 def _told(llm: LLM) -> dict[str, Any]:
     (answer,) = llm.engine.core._executor.collective_rpc("recorded_steps")
     return answer
@@ -53,10 +60,7 @@ def _told(llm: LLM) -> dict[str, Any]:
 def test_replayed_steps_give_the_tokens_of_computed_ones(
     tmp_path: Path, family: str, attention: str, num_blocks: int
 ) -> None:
-    if family == "llama":
-        write_tiny_llama(tmp_path, head_dim=16, hidden_size=96)
-    else:
-        write_tiny(tmp_path, family, head_dim=16)
+    _write(tmp_path, family)
     settings = {**_SETTINGS, "num_gpu_blocks_override": num_blocks, "attention_backend": attention}
     with (
         installed_as("op_providers", "cpu_kernels", CpuKernels),
@@ -81,10 +85,7 @@ def test_replayed_steps_give_the_tokens_of_computed_ones(
 @pytest.mark.parametrize(("family", "kv_cache_dtype"), [("llama", "auto"), ("llama", "int8"), ("gemma3_text", "auto")])
 def test_what_nobody_has_written_bears_on_no_token(tmp_path: Path, family: str, kv_cache_dtype: str) -> None:
     """New blocks aren't zeroed for these kernels: NaN may lie in them."""
-    if family == "llama":
-        write_tiny_llama(tmp_path, head_dim=16, hidden_size=96)
-    else:
-        write_tiny(tmp_path, family, head_dim=16)
+    _write(tmp_path, family)
     settings = {**_SETTINGS, "num_gpu_blocks_override": 60, "kv_cache_dtype": kv_cache_dtype}
     found = []
     with (
